@@ -1,0 +1,1 @@
+"""Mel definition, audio files, vocoders."""

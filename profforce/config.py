@@ -1,0 +1,399 @@
+"""Typed settings and their checks. Plain dataclasses: nothing here knows Hydra.
+
+Units are in the names or docstrings. A value that cannot work raises ``ValueError`` naming the
+key, what was given and what is allowed; the command line turns it into one line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+MISSING_TEXT = "???"
+
+
+class Attention(StrEnum):
+    """Self-attention of the decoder."""
+
+    linear = "linear"
+    softmax = "softmax"
+
+
+class Activation(StrEnum):
+    relu = "relu"
+    gelu = "gelu"
+    silu = "silu"
+
+
+class FeatureMap(StrEnum):
+    """Feature map of linear attention."""
+
+    elu = "elu"
+    relu = "relu"
+    identity = "identity"
+
+
+class TextFrontEnd(StrEnum):
+    """How text becomes symbols: graphemes, raw IPA, or phonemes by an installed espeak-ng."""
+
+    graphemes = "graphemes"
+    ipa = "ipa"
+    espeak = "espeak"
+
+
+class DiscriminatorKind(StrEnum):
+    gru = "gru"
+    conv = "conv"
+
+
+class GanLoss(StrEnum):
+    bce = "bce"
+    least_squares = "least_squares"
+
+
+class MethodName(StrEnum):
+    teacher_forcing = "teacher_forcing"
+    professor_forcing = "professor_forcing"
+
+
+class DataKind(StrEnum):
+    """Which recipe prepares the corpus."""
+
+    demo = "demo"
+    synthetic = "synthetic"
+    asterisk = "asterisk"
+    ljspeech = "ljspeech"
+    custom = "custom"
+
+
+class VocoderKind(StrEnum):
+    griffin_lim = "griffin_lim"
+    hifigan = "hifigan"
+
+
+def _in_range(
+    owner: str,
+    obj: object,
+    names: Sequence[str],
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: bool = False,
+    below: bool = False,
+) -> None:
+    """Check that each attribute lies between the limits (open ends with ``above``/``below``)."""
+    for name in names:
+        value = getattr(obj, name)
+        if value is None or isinstance(value, str):  # unset, or an interpolation not yet resolved
+            continue
+        too_low = low is not None and (value <= low if above else value < low)
+        too_high = high is not None and (value >= high if below else value > high)
+        if too_low or too_high or value != value:
+            left = "" if low is None else f"{'>' if above else '>='} {low:g}"
+            right = "" if high is None else f"{'<' if below else '<='} {high:g}"
+            allowed = " and ".join(part for part in (left, right) if part)
+            raise ValueError(f"{owner}.{name} must be {allowed}, got {value}")
+
+
+@dataclass
+class MelConfig:
+    """The mel definition, HiFi-GAN's universal one by default. Two mels agree only if all agree."""
+
+    sample_rate: int = 22050
+    n_fft: int = 1024
+    hop_length: int = 256
+    win_length: int = 1024
+    num_mels: int = 80
+    fmin_hz: float = 0.0
+    fmax_hz: float = 8000.0
+    log_floor: float = 1e-5
+    """mel = log(max(amplitude, log_floor)), natural logarithm."""
+
+    def __post_init__(self) -> None:
+        _in_range("mel", self, ("sample_rate", "n_fft", "hop_length", "win_length", "num_mels"), 1)
+        _in_range("mel", self, ("log_floor",), 0, above=True)
+        _in_range("mel", self, ("fmin_hz",), 0)
+        if self.fmax_hz <= self.fmin_hz or self.fmax_hz > self.sample_rate / 2:
+            raise ValueError(
+                f"mel.fmax_hz must lie in (mel.fmin_hz, mel.sample_rate / 2] = "
+                f"({self.fmin_hz:g}, {self.sample_rate / 2:g}], got {self.fmax_hz:g}"
+            )
+        if self.win_length > self.n_fft:
+            raise ValueError(
+                f"mel.win_length must be <= mel.n_fft = {self.n_fft}, got {self.win_length}"
+            )
+        if self.hop_length > self.win_length:
+            raise ValueError(
+                f"mel.hop_length must be <= mel.win_length = {self.win_length}, "
+                f"got {self.hop_length}"
+            )
+
+    def differences(self, other: "MelConfig") -> str:
+        """Human-readable list of the fields that differ (``name self != other``), or ''."""
+        rows = [
+            f"{f.name} {getattr(self, f.name)} != {getattr(other, f.name)}"
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(other, f.name)
+        ]
+        return ", ".join(rows)
+
+
+@dataclass
+class TextConfig:
+    front_end: TextFrontEnd = TextFrontEnd.graphemes
+    language: str = "en-us"
+    """Language for espeak-ng and for normalisation (only English numbers are spelt out)."""
+    normalize: bool = True
+    """Spell out numbers, currency, times and abbreviations; lower-case; transliterate to ASCII."""
+
+
+@dataclass
+class DataConfig:
+    """A corpus: a folder with ``metadata.csv`` or ``manifest.jsonl`` and audio files."""
+
+    kind: DataKind = DataKind.custom
+    root: str = MISSING_TEXT
+    """Folder of the corpus: read by training, filled by ``profforce data prepare``."""
+    source: str | None = None
+    """Where prepare finds the raw material (folder, .deb or archive); its default is per recipe."""
+    cache: str | None = None
+    """Folder of the feature cache; ``<root>/features`` when unset."""
+    num_utterances: int | None = None
+    """Limit on the utterances made or used; all when unset."""
+    valid_fraction: float = 0.05
+    """Share of texts held out; utterances with the same text stay on one side."""
+    min_seconds: float = 0.2
+    max_seconds: float = 20.0
+    trim_db: float | None = 40.0
+    """Trim leading and trailing silence this far below the peak; null keeps it."""
+    num_workers: int = 0
+
+    def __post_init__(self) -> None:
+        _in_range("data", self, ("num_utterances",), 1)
+        _in_range("data", self, ("valid_fraction",), 0, 1, above=True, below=True)
+        _in_range("data", self, ("min_seconds", "num_workers"), 0)
+        _in_range("data", self, ("trim_db",), 0, above=True)
+        if self.max_seconds <= self.min_seconds:
+            raise ValueError(
+                f"data.max_seconds must be > data.min_seconds = {self.min_seconds:g}, "
+                f"got {self.max_seconds:g}"
+            )
+
+
+@dataclass
+class ModelConfig:
+    attention: str = "linear"
+    """Decoder self-attention: linear, softmax, or a name given to ``register_self_attention``."""
+    feature_map: FeatureMap = FeatureMap.elu
+    width: int = 256
+    """D, model width."""
+    num_heads: int = 4
+    encoder_layers: int = 3
+    decoder_layers: int = 4
+    feedforward_width: int = 1024
+    encoder_conv_layers: int = 3
+    encoder_conv_kernel: int = 5
+    dropout: float = 0.1
+    prenet_width: int = 128
+    prenet_layers: int = 2
+    prenet_dropout: float = 0.5
+    """Kept on at inference, drawn from a counter-based generator (seed, utterance, frame)."""
+    reduction_factor: int = 2
+    """R, mel frames a decoder step."""
+    postnet_layers: int = 5
+    postnet_width: int = 256
+    postnet_kernel: int = 5
+    activation: Activation = Activation.relu
+    rezero: bool = False
+    """Residual gates that start at zero, without layer norms inside the decoder blocks
+    (Bachlechner et al. 2020)."""
+    num_speakers: int = 0
+    """Size of the speaker embedding; 0 means none. Set from the data when left at 0."""
+    guided_layers: int = 2
+    """Last decoder layers whose cross-attention is guided and shown."""
+    guided_heads: int = 2
+    """Heads of those layers that are guided and shown."""
+
+    def __post_init__(self) -> None:
+        positive = (
+            "width num_heads encoder_layers decoder_layers feedforward_width encoder_conv_kernel "
+            "prenet_width prenet_layers reduction_factor postnet_kernel postnet_width"
+        ).split()
+        _in_range("model", self, positive, 1)
+        _in_range("model", self, ("encoder_conv_layers", "postnet_layers", "num_speakers"), 0)
+        _in_range("model", self, ("dropout", "prenet_dropout"), 0, 1, below=True)
+        _in_range("model", self, ("guided_layers",), 1, self.decoder_layers)
+        _in_range("model", self, ("guided_heads",), 1, self.num_heads)
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"model.width must be a multiple of model.num_heads = {self.num_heads}, "
+                f"got {self.width}"
+            )
+        if self.width % 2:
+            raise ValueError(f"model.width must be even, got {self.width}")
+        for name in ("encoder_conv_kernel", "postnet_kernel"):
+            if getattr(self, name) % 2 == 0:
+                raise ValueError(f"model.{name} must be odd, got {getattr(self, name)}")
+
+
+@dataclass
+class DiscriminatorConfig:
+    kind: DiscriminatorKind = DiscriminatorKind.gru
+    width: int = 128
+    num_layers: int = 1
+    dropout: float = 0.0
+    use_hidden: bool = True
+    """See the decoder's hidden states."""
+    use_outputs: bool = True
+    """See the decoder's mel outputs (before the postnet)."""
+    loss: GanLoss = GanLoss.bce
+    lr: float = 3e-4
+    crop_steps: int = 64
+    """Decoder steps of the equal-length crops."""
+
+    def __post_init__(self) -> None:
+        _in_range("discriminator", self, ("width", "num_layers", "crop_steps"), 1)
+        _in_range("discriminator", self, ("dropout",), 0, 1, below=True)
+        _in_range("discriminator", self, ("lr",), 0, above=True)
+        if not (self.use_hidden or self.use_outputs):
+            raise ValueError(
+                "discriminator.use_hidden and discriminator.use_outputs are both false; "
+                "set at least one to true"
+            )
+
+
+@dataclass
+class MethodConfig:
+    """Teacher forcing, or professor forcing (Lamb et al. 2016, arXiv:1610.09038)."""
+
+    name: MethodName = MethodName.teacher_forcing
+    weight: float = 0.05
+    """C_f: free-running behaviour has to fool the discriminator."""
+    teacher_weight: float = 0.0
+    """C_t: teacher-forced behaviour made to look free-running; 0 is off."""
+    start_step: int = 1000
+    """First step with a pool; the discriminator trains from here."""
+    ramp_steps: int = 1000
+    """Steps over which the weights grow from 0 to their value."""
+    gate_low: float = 0.75
+    """Below this EMA accuracy of the discriminator, its gradient does not reach the model."""
+    gate_high: float = 0.97
+    """Above it, the discriminator itself rests."""
+    gate_decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        _in_range("method", self, ("weight", "teacher_weight", "start_step", "ramp_steps"), 0)
+        _in_range("method", self, ("gate_low", "gate_high"), 0, 1)
+        _in_range("method", self, ("gate_decay",), 0, 1, below=True)
+        if self.gate_high < self.gate_low:
+            raise ValueError(
+                f"method.gate_high must be >= method.gate_low = {self.gate_low:g}, "
+                f"got {self.gate_high:g}"
+            )
+
+
+@dataclass
+class FreerunConfig:
+    every: int = 50
+    """N: optimizer steps between refreshes of the sample pool."""
+    pool_size: int = 128
+    """G: utterances generated at once."""
+    batch_size: int | None = None
+    """Pool samples a step; ``trainer.batch_size`` when unset."""
+    max_length_ratio: float = 1.5
+    """A free run ends at this multiple of the real utterance's frames."""
+    stop_threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        _in_range("freerun", self, ("every", "pool_size", "batch_size"), 1)
+        _in_range("freerun", self, ("max_length_ratio",), 0, above=True)
+        _in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
+
+
+@dataclass
+class TrainerConfig:
+    steps: int = 100_000
+    max_minutes: float | None = None
+    """Stop after this much wall-clock time, saved and resumable; unlimited when unset."""
+    batch_size: int = 32
+    accumulate: int = 1
+    """Batches whose gradients are summed before one optimizer step."""
+    lr: float = 1e-3
+    min_lr: float = 1e-5
+    warmup_steps: int = 1000
+    weight_decay: float = 1e-6
+    clip_norm: float = 1.0
+    ema_decay: float = 0.999
+    """Decay of the averaged weights one samples with; 0 keeps the raw ones."""
+    stop_weight: float = 1.0
+    stop_positive_weight: float = 8.0
+    guided_weight: float = 1.0
+    guided_sigma: float = 0.4
+    log_every: int = 10
+    evaluate_every: int = 1000
+    """Steps between free-running samples, pictures and the gap meter."""
+    checkpoint_every: int = 1000
+    keep_last: int = 2
+    keep_best: int = 2
+    num_eval_sentences: int = 4
+    num_threads: int | None = None
+    """CPU threads of torch; its default when unset."""
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        positive = (
+            "steps batch_size accumulate warmup_steps log_every evaluate_every checkpoint_every "
+            "keep_last num_eval_sentences num_threads"
+        ).split()
+        _in_range("trainer", self, positive, 1)
+        _in_range("trainer", self, ("lr", "clip_norm", "guided_sigma"), 0, above=True)
+        _in_range("trainer", self, ("max_minutes", "stop_positive_weight"), 0, above=True)
+        _in_range(
+            "trainer",
+            self,
+            ("min_lr", "weight_decay", "stop_weight", "guided_weight", "keep_best"),
+            0,
+        )
+        _in_range("trainer", self, ("ema_decay",), 0, 1, below=True)
+
+
+@dataclass
+class TrainConfig:
+    """Everything one run depends on."""
+
+    seed: int = 0
+    device: str = "auto"
+    """auto takes CUDA where it exists; or cpu, cuda, cuda:1, mps."""
+    mel: MelConfig = field(default_factory=MelConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    freerun: FreerunConfig = field(default_factory=FreerunConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+
+@dataclass
+class SampleConfig:
+    """Settings of ``profforce sample`` beside --run, --text, --input and --out."""
+
+    seed: int = 0
+    device: str = "auto"
+    checkpoint: str = "last"
+    """last, best, or a name such as step-2000."""
+    batch_size: int = 32
+    vocoder: VocoderKind = VocoderKind.griffin_lim
+    vocoder_checkpoint: str | None = None
+    """HiFi-GAN weights; the universal ones of the extra ``hifigan`` when unset."""
+    griffin_lim_iterations: int = 60
+    stop_threshold: float = 0.5
+    max_seconds_per_symbol: float = 0.4
+    """A free run ends after this much audio a symbol (and never before two seconds)."""
+    num_threads: int | None = None
+    pictures: bool = True
+    speaker: str | None = None
+
+    def __post_init__(self) -> None:
+        _in_range("sample", self, ("batch_size", "griffin_lim_iterations", "num_threads"), 1)
+        _in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
+        _in_range("sample", self, ("max_seconds_per_symbol",), 0, above=True)

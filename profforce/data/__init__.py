@@ -1,0 +1,1 @@
+"""Corpora: manifests, feature cache, batches, recipes."""

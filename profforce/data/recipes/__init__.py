@@ -1,0 +1,1 @@
+"""Recipes that make or fetch a corpus."""

@@ -1,0 +1,1 @@
+"""Causal linear attention: reference, fast forms and dispatch."""

@@ -1,0 +1,1 @@
+"""Batch model, recurrent mirror, discriminators, losses."""

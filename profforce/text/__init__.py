@@ -1,0 +1,1 @@
+"""Text front end: normalisation, symbols, tokenizer."""
