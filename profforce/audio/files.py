@@ -1,0 +1,93 @@
+"""Reading, writing and trimming of speech files. Audio is mono float32 ``[N]``, full scale 1.0."""
+
+import os
+from pathlib import Path
+
+import librosa
+import soundfile
+import torch
+import torchaudio
+from torch import Tensor
+
+from profforce.errors import UserError
+
+TRIM_FRAME_S = 0.04
+TRIM_HOP_S = 0.01
+
+
+def read_audio(path: str | Path, sample_rate: int) -> Tensor:
+    """Audio of ``path`` as ``[N]`` at ``sample_rate`` Hz, channels averaged.
+
+    Raises :class:`UserError` naming the file when it is missing, unreadable, empty or holds
+    values that are not finite.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError("no such audio file", where=path)
+    try:
+        samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"cannot read audio ({_first_line(error)})",
+            where=path,
+            expected="a wav, flac, ogg or mp3 file",
+        ) from error
+    if samples.size == 0:
+        raise UserError(
+            "audio file is empty",
+            where=path,
+            got="0 samples",
+            remedy="remove it from the corpus or record it again",
+        )
+    audio = torch.from_numpy(samples).mean(dim=1)
+    if not bool(torch.isfinite(audio).all()):
+        raise UserError("audio holds values that are not finite (nan or inf)", where=path)
+    return resample(audio, file_rate, sample_rate)
+
+
+def resample(audio: Tensor, from_hz: int, to_hz: int) -> Tensor:
+    """``audio [..., N]`` brought to ``to_hz`` by windowed-sinc interpolation."""
+    if from_hz == to_hz:
+        return audio
+    resampled: Tensor = torchaudio.functional.resample(
+        audio, from_hz, to_hz, lowpass_filter_width=32, rolloff=0.96
+    )
+    return resampled
+
+
+def write_audio(path: str | Path, audio: Tensor, sample_rate: int) -> None:
+    """Write ``audio [N]`` as a 16-bit mono wav; values beyond full scale are clipped.
+
+    The file appears whole or not at all. Missing folders are made.
+    """
+    path = Path(path)
+    if audio.ndim != 1:
+        raise ValueError(f"audio must have shape [N], got {list(audio.shape)}")
+    samples = audio.detach().to("cpu", torch.float32).clamp(-1.0, 1.0).numpy()
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(aside, samples, sample_rate, format="WAV", subtype="PCM_16")
+        os.replace(aside, path)
+    except (soundfile.SoundFileError, OSError) as error:
+        raise UserError(f"cannot write audio ({_first_line(error)})", where=path) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def trim_silence(audio: Tensor, sample_rate: int, trim_db: float) -> Tensor:
+    """Cut the ends of ``audio [N]`` that stay ``trim_db`` dB below the loudest frame."""
+    frame_length = max(2, round(TRIM_FRAME_S * sample_rate))
+    if audio.numel() == 0:
+        return audio
+    _, (start, end) = librosa.effects.trim(
+        audio.numpy(),
+        top_db=trim_db,
+        frame_length=frame_length,
+        hop_length=max(1, round(TRIM_HOP_S * sample_rate)),
+    )
+    return audio[int(start) : int(end)]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
