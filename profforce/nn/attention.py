@@ -1,0 +1,197 @@
+"""Attention layers, each with its parallel form and its step form side by side.
+
+Shapes: B batch, U decoder steps, S symbols, D width, H heads, K head width.
+A step form equals the parallel form in evaluation mode, frame by frame; it never applies the
+dropout of training.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from profforce.config import ModelConfig
+from profforce.errors import UserError, did_you_mean
+from profforce.kernels.ops import causal_linear_attention, causal_linear_step
+from profforce.kernels.state import LinearState, empty_state
+
+
+class SelfAttention(nn.Module):
+    """Interface of causal self-attention. A layer joins the mirror by giving all three methods."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Parallel form: ``x [B, U, D]``, ``lengths [B]`` -> ``[B, U, D]``, causal."""
+        raise NotImplementedError
+
+    def init_state(self, batch: int, max_steps: int, like: Tensor) -> Any:
+        """State before the first step: tensors with the batch first, fixed in shape."""
+        raise NotImplementedError
+
+    def step(self, x: Tensor, state: Any, t: int) -> tuple[Tensor, Any]:
+        """Step form: ``x [B, D]`` at step ``t`` -> ``([B, D], state)``; may update in place."""
+        raise NotImplementedError
+
+
+class LinearSelfAttention(SelfAttention):
+    """Causal linear attention with one fused qkv projection and a state of constant size."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.feature_map = str(config.feature_map)
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        y, _ = causal_linear_attention(q, k, v, lengths=lengths, feature_map=self.feature_map)
+        return self.out(y.flatten(2))  # type: ignore[no-any-return]
+
+    def init_state(self, batch: int, max_steps: int, like: Tensor) -> LinearState:
+        """See :class:`SelfAttention`; its size does not depend on ``max_steps``."""
+        width = self.out.in_features // self.num_heads
+        return empty_state(batch, self.num_heads, width, width, like=like)
+
+    def step(self, x: Tensor, state: LinearState, t: int) -> tuple[Tensor, LinearState]:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        y, state = causal_linear_step(q, k, v, state, feature_map=self.feature_map)
+        return self.out(y.flatten(1)), state
+
+
+class KeyValueCache(NamedTuple):
+    """Keys and values of the steps so far, preallocated ``[B, H, max_steps, K]``."""
+
+    k: Tensor
+    v: Tensor
+
+
+class SoftmaxSelfAttention(SelfAttention):
+    """Causal softmax attention with one fused qkv projection and a preallocated KV cache.
+
+    Padding needs no mask of its own: padded keys lie after every valid query.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def init_state(self, batch: int, max_steps: int, like: Tensor) -> KeyValueCache:
+        """See :class:`SelfAttention`."""
+        width = self.out.in_features // self.num_heads
+        shape = (batch, self.num_heads, max_steps, width)
+        return KeyValueCache(like.new_zeros(shape), like.new_zeros(shape))
+
+    def step(self, x: Tensor, state: KeyValueCache, t: int) -> tuple[Tensor, KeyValueCache]:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        state.k[:, :, t] = k
+        state.v[:, :, t] = v
+        y = F.scaled_dot_product_attention(
+            q[:, :, None], state.k[:, :, : t + 1], state.v[:, :, : t + 1]
+        )
+        return self.out(y[:, :, 0].flatten(1)), state
+
+
+SelfAttentionFactory = Callable[[ModelConfig], SelfAttention]
+_SELF_ATTENTION: dict[str, SelfAttentionFactory] = {
+    "linear": LinearSelfAttention,
+    "softmax": SoftmaxSelfAttention,
+}
+
+
+def register_self_attention(name: str, factory: SelfAttentionFactory) -> None:
+    """Let ``model.attention=name`` build ``factory(model_config)``.
+
+    Raises:
+        ValueError: if the name is taken by another factory.
+    """
+    if _SELF_ATTENTION.setdefault(name, factory) is not factory:
+        raise ValueError(f"self-attention '{name}' is registered already")
+
+
+def build_self_attention(config: ModelConfig) -> SelfAttention:
+    """The decoder self-attention that ``config.attention`` names.
+
+    Raises:
+        UserError: for an unknown name.
+    """
+    if config.attention not in _SELF_ATTENTION:
+        raise UserError(
+            f"no self-attention '{config.attention}'"
+            + did_you_mean(config.attention, _SELF_ATTENTION),
+            where="model.attention",
+            expected=f"one of {', '.join(_SELF_ATTENTION)}",
+        )
+    return _SELF_ATTENTION[config.attention](config)
+
+
+class Memory(NamedTuple):
+    """Cross-attention's keys and values of one utterance batch, computed once."""
+
+    k: Tensor
+    """``[B, H, S, K]``"""
+    v: Tensor
+    """``[B, H, S, K]``"""
+    mask: Tensor
+    """``[B, 1, 1, S]`` bool, true on symbols."""
+
+
+class CrossAttention(nn.Module):
+    """Softmax attention of decoder steps over encoded symbols, with fused kv."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.q = nn.Linear(config.width, config.width)
+        self.kv = nn.Linear(config.width, 2 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def memory(self, encoded: Tensor, mask: Tensor) -> Memory:
+        """Keys and values of ``encoded [B, S, D]`` with ``mask [B, S]``."""
+        k, v = self.kv(encoded).unflatten(-1, (2, self.num_heads, -1)).transpose(1, 3).unbind(2)
+        return Memory(k, v, mask[:, None, None])
+
+    def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """``x [B, U, D]`` -> ``([B, U, D], weights [B, H, U, S])``.
+
+        A row with no symbol at all gets uniform weights over padding instead of NaN.
+        """
+        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        scores = q @ memory.k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(~memory.mask, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        return self.out((weights @ memory.v).transpose(1, 2).flatten(2)), weights
+
+    def step(self, x: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """``x [B, D]`` -> ``([B, D], weights [B, H, S])``: the parallel form on one step."""
+        y, weights = self(x[:, None], memory)
+        return y[:, 0], weights[:, :, 0]
+
+
+class EncoderSelfAttention(nn.Module):
+    """Bidirectional softmax attention over symbols."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """``x [B, S, D]``, ``mask [B, S]`` -> ``[B, S, D]``."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
+        bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill(~mask, torch.finfo(x.dtype).min)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
