@@ -1,0 +1,1 @@
+"""Sentences of the demo corpus, shipped with the package as ``profforce.texts``."""

@@ -1,0 +1,30 @@
+"""Files that appear whole or not at all."""
+
+import json
+import os
+from pathlib import Path
+
+from profforce.errors import UserError
+
+
+def aside(path: Path) -> Path:
+    """Where this process writes before it renames to ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 ``text`` with ``\\n`` line ends."""
+    part = aside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write the file ({error.strerror})", where=path) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` as readable JSON."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
