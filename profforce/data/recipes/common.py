@@ -8,17 +8,9 @@ from types import ModuleType
 
 import soundfile
 
-from profforce.config import MISSING_TEXT, DataConfig
 from profforce.data.files import write_json, write_text
 from profforce.data.manifest import METADATA, PROVENANCE
 from profforce.errors import UserError
-
-
-def corpus_root(data: DataConfig) -> Path:
-    """``data.root`` as a path; a :class:`UserError` when it was not given."""
-    if data.root == MISSING_TEXT or not data.root.strip():
-        raise UserError("no corpus folder given", remedy="set data.root=FOLDER")
-    return Path(data.root).expanduser()
 
 
 def require(module: str, *, distribution: str, extra: str, why: str) -> tuple[ModuleType, str]:

@@ -14,10 +14,10 @@ import torch
 
 from profforce.audio.files import resample, write_audio
 from profforce.config import DataConfig
+from profforce.data.corpus import corpus_root
 from profforce.data.parallel import map_unordered, num_cpus
 from profforce.data.progress import Progress, silent
 from profforce.data.recipes.common import (
-    corpus_root,
     is_whole_wav,
     require,
     write_metadata,

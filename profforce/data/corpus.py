@@ -1,0 +1,225 @@
+"""A corpus ready for training: tokenized, split by text, its features cached.
+
+T mel frames, M mel channels, S symbols.
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from profforce.config import MISSING_TEXT, DataConfig, DataKind, MelConfig, TextConfig
+from profforce.data.dataset import MelDataset
+from profforce.data.features import MelFeatures, build_features
+from profforce.data.manifest import METADATA, Utterance, corpus_folder, read_manifest
+from profforce.data.progress import Progress
+from profforce.errors import UserError
+from profforce.text.normalize import normalize_text
+from profforce.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+HASH_RANGE = 2**64
+
+
+@dataclass(frozen=True)
+class UnknownSymbol:
+    """A symbol outside the alphabet: how often, and where first."""
+
+    symbol: str
+    count: int
+    where: str
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What was found when the corpus was read."""
+
+    num_train: int
+    num_valid: int
+    seconds: float
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Reason to utterances left out."""
+    unknown_symbols: tuple[UnknownSymbol, ...] = ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Both sides of a corpus and what a model of it has to know."""
+
+    train: MelDataset
+    valid: MelDataset
+    tokenizer: Tokenizer
+    speakers: tuple[str, ...]
+    """Names, the position being the number; empty for a corpus without speakers."""
+    mel: MelConfig
+    report: CorpusReport
+
+
+def load_corpus(
+    data: DataConfig, text: TextConfig, mel: MelConfig, progress: Progress | None = None
+) -> Corpus:
+    """Read the corpus at ``data.root``; features that are not cached yet are computed.
+
+    Raises :class:`UserError` for whatever is wrong with the corpus.
+    """
+    root = corpus_root(data)
+    folder = corpus_folder(root)
+    if not folder.is_dir() or (data.kind is not DataKind.custom and not _is_prepared(folder)):
+        raise UserError(
+            "no corpus here",
+            where=folder,
+            expected=f"a folder with {METADATA} or manifest.jsonl",
+            remedy=f"run: profforce data prepare data={data.kind} data.root={data.root}",
+        )
+    utterances = read_manifest(folder)[: data.num_utterances]
+    features = build_features(
+        [utterance.audio for utterance in utterances],
+        mel,
+        trim_db=data.trim_db,
+        cache=Path(data.cache).expanduser() if data.cache else root / "features",
+        progress=progress,
+    )
+    return _assemble(data, utterances, features, Tokenizer(text), mel)
+
+
+def corpus_root(data: DataConfig) -> Path:
+    """``data.root`` as a path; a :class:`UserError` when it was not given."""
+    if data.root == MISSING_TEXT or not data.root.strip():
+        raise UserError("no corpus folder given", remedy="set data.root=FOLDER")
+    return Path(data.root).expanduser()
+
+
+def is_valid_text(text: str, fraction: float) -> bool:
+    """Whether a text is held out: a function of the text alone, so that more data moves none."""
+    digest = hashlib.sha256(normalize_text(text).encode()).digest()
+    return int.from_bytes(digest[:8], "big") < fraction * HASH_RANGE
+
+
+def _is_prepared(folder: Path) -> bool:
+    return (folder / METADATA).is_file() or (folder / "manifest.jsonl").is_file()
+
+
+def _assemble(
+    data: DataConfig,
+    utterances: list[Utterance],
+    features: MelFeatures,
+    tokenizer: Tokenizer,
+    mel: MelConfig,
+) -> Corpus:
+    seconds = features.num_frames * (mel.hop_length / mel.sample_rate)
+    kept, skipped = _within_limits(data, seconds)
+    unknown = _unknown_symbols(utterances, tokenizer)
+    symbols = _encode([utterances[k] for k in kept], tokenizer)
+    speakers = _speakers(utterances)
+    sides: tuple[list[int], list[int]] = ([], [])
+    for row, k in enumerate(kept):
+        sides[is_valid_text(utterances[k].spoken, data.valid_fraction)].append(row)
+    _check_sides(data, sides, skipped)
+    train, valid = (
+        MelDataset(
+            [utterances[kept[row]] for row in side],
+            [symbols[row] for row in side],
+            features.select([kept[row] for row in side]),
+            speakers,
+        )
+        for side in sides
+    )
+    report = CorpusReport(len(train), len(valid), float(seconds[kept].sum()), skipped, unknown)
+    _log(report)
+    return Corpus(train, valid, tokenizer, speakers, mel, report)
+
+
+def _within_limits(
+    data: DataConfig, seconds: npt.NDArray[np.floating[Any]]
+) -> tuple[list[int], dict[str, int]]:
+    short = seconds < max(data.min_seconds, np.finfo(np.float64).tiny)
+    long = seconds > data.max_seconds
+    reasons = {
+        f"shorter than data.min_seconds={data.min_seconds:g}": int(short.sum()),
+        f"longer than data.max_seconds={data.max_seconds:g}": int(long.sum()),
+    }
+    kept = np.flatnonzero(~(short | long)).tolist()
+    return kept, {reason: count for reason, count in reasons.items() if count}
+
+
+def _unknown_symbols(
+    utterances: Sequence[Utterance], tokenizer: Tokenizer
+) -> tuple[UnknownSymbol, ...]:
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    alphabet = set(tokenizer.symbols)
+    spoken = tokenizer.normalize_many([utterance.spoken for utterance in utterances])
+    for utterance, line in zip(utterances, spoken, strict=True):
+        for symbol in line:
+            if symbol not in alphabet:
+                counts[symbol] += 1
+                first.setdefault(symbol, utterance.where)
+    return tuple(UnknownSymbol(s, count, first[s]) for s, count in counts.most_common())
+
+
+def _encode(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> list[torch.Tensor]:
+    texts = [utterance.spoken for utterance in utterances]
+    try:
+        numbers = tokenizer.encode_many(texts, drop_unknown=True)
+    except UserError:
+        for utterance in utterances:  # name the line
+            try:
+                tokenizer.encode(utterance.spoken, drop_unknown=True)
+            except UserError as error:
+                raise UserError(str(error), where=utterance.where) from error
+        raise
+    return [torch.tensor(row) for row in numbers]
+
+
+def _speakers(utterances: Sequence[Utterance]) -> tuple[str, ...]:
+    names = {utterance.speaker for utterance in utterances}
+    if None in names and len(names) > 1:
+        where = next(u.where for u in utterances if u.speaker is None)
+        raise UserError(
+            "this utterance has no speaker, others do",
+            where=where,
+            expected="a speaker for every utterance or for none",
+        )
+    return tuple(sorted(name for name in names if name is not None))
+
+
+def _check_sides(
+    data: DataConfig, sides: tuple[list[int], list[int]], skipped: dict[str, int]
+) -> None:
+    for name, side in zip(("training", "validation"), sides, strict=True):
+        if not side:
+            left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+            raise UserError(
+                f"no utterance is left for {name}",
+                where=data.root,
+                got=f"{len(sides[0])} for training, {len(sides[1])} for validation"
+                + (f", skipped {left_out}" if left_out else ""),
+                remedy="add utterances or change data.valid_fraction",
+            )
+
+
+def _log(report: CorpusReport) -> None:
+    log.info(
+        "corpus: %d utterances for training, %d for validation, %.1f minutes",
+        report.num_train,
+        report.num_valid,
+        report.seconds / 60,
+    )
+    for reason, count in report.skipped.items():
+        log.warning("skipped %d utterances %s", count, reason)
+    if report.unknown_symbols:
+        log.warning(
+            "symbols outside the alphabet are left out: %s",
+            ", ".join(
+                f"{row.symbol!r} (U+{ord(row.symbol):04X}) x{row.count}, first at {row.where}"
+                for row in report.unknown_symbols
+            ),
+        )

@@ -1,0 +1,67 @@
+"""Utterances of one side of a corpus. T mel frames, M mel channels, S symbols."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from profforce.data.batch import Item
+from profforce.data.features import MelFeatures
+from profforce.data.manifest import Utterance
+
+STATISTICS_UTTERANCES = 4096
+"""Utterances, evenly spread, that the mel statistics of a large corpus are taken from."""
+MIN_STD = 1e-3
+
+
+class MelDataset(torch.utils.data.Dataset[Item]):
+    """Symbols and cached mels; picklable, so that data workers can be spawned."""
+
+    def __init__(
+        self,
+        utterances: Sequence[Utterance],
+        symbols: Sequence[Tensor],
+        features: MelFeatures,
+        speakers: Sequence[str] = (),
+    ) -> None:
+        self.utterances = tuple(utterances)
+        self.symbols = tuple(symbols)
+        self.features = features
+        numbers = {name: number for number, name in enumerate(speakers)}
+        self._speakers = [0 if u.speaker is None else numbers[u.speaker] for u in self.utterances]
+        self.num_frames: npt.NDArray[np.int64] = features.num_frames
+        """int64 [utterances], mel frames."""
+        self.num_symbols: npt.NDArray[np.int64] = np.array(
+            [len(row) for row in self.symbols], dtype=np.int64
+        )
+        """int64 [utterances], end-of-sentence included."""
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, position: int) -> Item:
+        """Utterance number ``position``; its mel is a copy that may be changed."""
+        utterance = self.utterances[position]
+        return Item(
+            index=position,
+            id=utterance.id,
+            text=utterance.spoken,
+            symbols=self.symbols[position],
+            mel=torch.from_numpy(np.array(self.features[position])),
+            speaker=self._speakers[position],
+        )
+
+    def mel_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation over frames, float32 [M] each; deviations are >= 1e-3."""
+        step = max(1, -(-len(self) // STATISTICS_UTTERANCES))
+        count, total, squares = 0, 0.0, 0.0
+        for position in range(0, len(self), step):
+            mel = self.features[position].astype(np.float64)
+            count += len(mel)
+            total = total + mel.sum(axis=0)
+            squares = squares + np.square(mel).sum(axis=0)
+        mean = np.asarray(total / count)
+        std = np.sqrt(np.maximum(squares / count - mean**2, MIN_STD**2))
+        return torch.from_numpy(mean).float(), torch.from_numpy(std).float()

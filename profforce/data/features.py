@@ -1,0 +1,153 @@
+"""Mel features, computed once and memory-mapped afterwards.
+
+``<cache>/mel-<key>/`` holds the features of one mel definition (the key hashes all of it and the
+trimming). Features lie in shards: ``<name>.npy`` float32 [frames, M] and ``<name>.json``, which
+lists the content hash and the frames of each audio file. A shard counts once its JSON is there,
+so a build that was killed loses at most the shard it was at. Shards are named after what they
+hold: two builders at once write equal files, and whoever comes second changes nothing.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from profforce.audio.files import read_audio, trim_silence
+from profforce.audio.mel import MelSpectrogram
+from profforce.config import MelConfig
+from profforce.data.content import ContentIndex
+from profforce.data.files import write_json
+from profforce.data.parallel import map_unordered, num_cpus
+from profforce.data.progress import Progress, silent
+from profforce.data.shards import Shards, Span
+from profforce.errors import UserError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+SHARD_UTTERANCES = 64
+PARALLEL_FROM = 2000
+"""Files from which starting processes (seconds each) pays."""
+
+Mel = npt.NDArray[np.float32]
+
+
+class MelFeatures:
+    """Mels of a list of audio files, read from the cache; picklable for data workers."""
+
+    def __init__(self, shards: Shards, spans: Sequence[Span]) -> None:
+        self._shards = shards
+        self._spans = list(spans)
+        self.num_frames = np.array([span.frames for span in spans], dtype=np.int64)
+        """int64 [files]."""
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __getitem__(self, position: int) -> Mel:
+        """float32 [T, M] of one file, a read-only view of the cache."""
+        return self._shards.read(self._spans[position])
+
+    def select(self, positions: Sequence[int]) -> "MelFeatures":
+        """The features of some of the files."""
+        return MelFeatures(self._shards, [self._spans[position] for position in positions])
+
+
+class MelReader:
+    """Audio file to mel; a picklable callable, so that processes can share the work."""
+
+    def __init__(self, mel: MelConfig, trim_db: float | None, *, single_thread: bool) -> None:
+        self.mel = mel
+        self.trim_db = trim_db
+        self.single_thread = single_thread
+        self._spectrogram: MelSpectrogram | None = None
+
+    def __call__(self, path: Path) -> Mel:
+        """float32 [T, M] of the file at ``path``, ends trimmed."""
+        if self._spectrogram is None:
+            self._spectrogram = MelSpectrogram(self.mel)
+        if self.single_thread:
+            torch.set_num_threads(1)
+        audio = read_audio(path, self.mel.sample_rate)
+        if self.trim_db is not None:
+            audio = trim_silence(audio, self.mel.sample_rate, self.trim_db)
+        with torch.inference_mode():
+            mel: Mel = self._spectrogram(audio).numpy()
+        return mel
+
+
+def build_features(
+    files: Sequence[Path],
+    mel: MelConfig,
+    *,
+    trim_db: float | None,
+    cache: Path,
+    progress: Progress | None = None,
+) -> MelFeatures:
+    """The features of ``files``; those that the cache lacks are computed and kept.
+
+    Raises :class:`UserError` when an audio file cannot be read or the cache cannot be written.
+    """
+    folder = cache / f"mel-{definition_key(mel, trim_db)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _describe(folder, mel, trim_db)
+        index = ContentIndex(folder / "files.json")
+        shards = Shards(folder, mel.num_mels)
+        digests = index.digests(files)
+        missing = {d: f for d, f in zip(digests, files, strict=True) if d not in shards}
+        _compute(missing, MelReader(mel, trim_db, single_thread=False), shards, progress)
+        index.save()
+    except OSError as error:
+        raise UserError(
+            f"cannot write the feature cache ({error.strerror or error})",
+            where=cache,
+            remedy="free some space or set data.cache to a folder that can be written",
+        ) from error
+    return MelFeatures(shards, [shards[digest] for digest in digests])
+
+
+def definition_key(mel: MelConfig, trim_db: float | None) -> str:
+    """Short hash of everything that the features depend on beside the audio."""
+    text = json.dumps(_definition(mel, trim_db), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _definition(mel: MelConfig, trim_db: float | None) -> dict[str, object]:
+    return {"format": FORMAT, "trim_db": trim_db, **asdict(mel)}
+
+
+def _describe(folder: Path, mel: MelConfig, trim_db: float | None) -> None:
+    """Leave the mel definition readable beside the features."""
+    path = folder / "mel.json"
+    if not path.is_file():
+        write_json(path, _definition(mel, trim_db))
+
+
+def _compute(
+    missing: dict[str, Path], reader: MelReader, shards: Shards, progress: Progress | None
+) -> None:
+    """Compute the mels of ``{content hash: file}`` and add them shard by shard."""
+    names, paths = list(missing), list(missing.values())
+    num_workers = num_cpus() if len(paths) >= PARALLEL_FROM else 1
+    reader.single_thread = num_workers > 1
+    report: Callable[[str, int, int], None] = progress or silent
+    ready: dict[str, Mel] = {}
+    try:
+        results = map_unordered(reader, paths, num_workers=num_workers)
+        for done, (position, mel) in enumerate(results, 1):
+            ready[names[position]] = mel
+            if len(ready) >= SHARD_UTTERANCES:
+                shards.add(ready)
+                ready = {}
+            report("computing mel features", done, len(paths))
+    finally:  # also after Ctrl-C or an unreadable file: what is done is done
+        shards.add(ready)
+    if paths:
+        log.info("computed the mel features of %d audio files", len(paths))
