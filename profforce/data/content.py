@@ -32,9 +32,7 @@ class ContentIndex:
             self._changed = False
 
     def _digest(self, file: Path) -> str:
-        name = (
-            os.path.relpath(file, self.path.parent) if _same_drive(file, self.path) else str(file)
-        )
+        name = _name(file, self.path.parent)
         try:
             stat = file.stat()
             known = self._rows.get(name)
