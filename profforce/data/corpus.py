@@ -84,7 +84,7 @@ def load_corpus(
         [utterance.audio for utterance in utterances],
         mel,
         trim_db=data.trim_db,
-        cache=Path(data.cache).expanduser() if data.cache else root / "features",
+        folder=Path(data.cache).expanduser() if data.cache else root / "features",
         progress=progress,
     )
     return _assemble(data, utterances, features, Tokenizer(text), mel)

@@ -10,9 +10,11 @@ hold: two builders at once write equal files, and whoever comes second changes n
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,27 +61,29 @@ class MelFeatures:
         return MelFeatures(self._shards, [self._spans[position] for position in positions])
 
 
+@dataclass(frozen=True)
 class MelReader:
     """Audio file to mel; a picklable callable, so that processes can share the work."""
 
-    def __init__(self, mel: MelConfig, trim_db: float | None, *, single_thread: bool) -> None:
-        self.mel = mel
-        self.trim_db = trim_db
-        self.single_thread = single_thread
-        self._spectrogram: MelSpectrogram | None = None
+    mel: MelConfig
+    trim_db: float | None
+    single_thread: bool
 
     def __call__(self, path: Path) -> Mel:
         """float32 [T, M] of the file at ``path``, ends trimmed."""
-        if self._spectrogram is None:
-            self._spectrogram = MelSpectrogram(self.mel)
         if self.single_thread:
             torch.set_num_threads(1)
         audio = read_audio(path, self.mel.sample_rate)
         if self.trim_db is not None:
             audio = trim_silence(audio, self.mel.sample_rate, self.trim_db)
         with torch.inference_mode():
-            mel: Mel = self._spectrogram(audio).numpy()
+            mel: Mel = _spectrogram(*astuple(self.mel))(audio).numpy()
         return mel
+
+
+@cache
+def _spectrogram(*definition: Any) -> MelSpectrogram:
+    return MelSpectrogram(MelConfig(*definition))
 
 
 def build_features(
@@ -87,27 +91,29 @@ def build_features(
     mel: MelConfig,
     *,
     trim_db: float | None,
-    cache: Path,
+    folder: Path,
     progress: Progress | None = None,
 ) -> MelFeatures:
     """The features of ``files``; those that the cache lacks are computed and kept.
 
     Raises :class:`UserError` when an audio file cannot be read or the cache cannot be written.
     """
-    folder = cache / f"mel-{definition_key(mel, trim_db)}"
+    place = folder / f"mel-{definition_key(mel, trim_db)}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _describe(folder, mel, trim_db)
-        index = ContentIndex(folder / "files.json")
-        shards = Shards(folder, mel.num_mels)
+        place.mkdir(parents=True, exist_ok=True)
+        _describe(place, mel, trim_db)
+        index = ContentIndex(place / "files.json")
+        shards = Shards(place, mel.num_mels)
         digests = index.digests(files)
         missing = {d: f for d, f in zip(digests, files, strict=True) if d not in shards}
-        _compute(missing, MelReader(mel, trim_db, single_thread=False), shards, progress)
+        num_workers = num_cpus() if len(missing) >= PARALLEL_FROM else 1
+        reader = MelReader(mel, trim_db, single_thread=num_workers > 1)
+        _compute(missing, reader, shards, num_workers, progress or silent)
         index.save()
     except OSError as error:
         raise UserError(
             f"cannot write the feature cache ({error.strerror or error})",
-            where=cache,
+            where=folder,
             remedy="free some space or set data.cache to a folder that can be written",
         ) from error
     return MelFeatures(shards, [shards[digest] for digest in digests])
@@ -131,13 +137,14 @@ def _describe(folder: Path, mel: MelConfig, trim_db: float | None) -> None:
 
 
 def _compute(
-    missing: dict[str, Path], reader: MelReader, shards: Shards, progress: Progress | None
+    missing: dict[str, Path],
+    reader: MelReader,
+    shards: Shards,
+    num_workers: int,
+    progress: Progress,
 ) -> None:
     """Compute the mels of ``{content hash: file}`` and add them shard by shard."""
     names, paths = list(missing), list(missing.values())
-    num_workers = num_cpus() if len(paths) >= PARALLEL_FROM else 1
-    reader.single_thread = num_workers > 1
-    report: Callable[[str, int, int], None] = progress or silent
     ready: dict[str, Mel] = {}
     try:
         results = map_unordered(reader, paths, num_workers=num_workers)
@@ -146,7 +153,7 @@ def _compute(
             if len(ready) >= SHARD_UTTERANCES:
                 shards.add(ready)
                 ready = {}
-            report("computing mel features", done, len(paths))
+            progress("computing mel features", done, len(paths))
     finally:  # also after Ctrl-C or an unreadable file: what is done is done
         shards.add(ready)
     if paths:

@@ -120,5 +120,5 @@ def _sound(symbol: str) -> npt.NDArray[np.float32]:
         amplitude = AMPLITUDE
     chord = np.sum([np.sin(2 * np.pi * hz * time) for hz in partials], axis=0)
     ramp = np.minimum(1, (1 + np.arange(num_samples)) / FADE_SAMPLES)
-    sound = amplitude * chord * ramp * ramp[::-1]
-    return sound.astype(np.float32)
+    sound: npt.NDArray[np.float32] = (amplitude * chord * ramp * ramp[::-1]).astype(np.float32)
+    return sound
