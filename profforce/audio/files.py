@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-import librosa
 import soundfile
 import torch
+import torch.nn.functional as F
 import torchaudio
 from torch import Tensor
 
@@ -68,7 +68,7 @@ def write_audio(path: str | Path, audio: Tensor, sample_rate: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(aside, samples, sample_rate, format="WAV", subtype="PCM_16")
-        os.replace(aside, path)
+        aside.replace(path)
     except (soundfile.SoundFileError, OSError) as error:
         raise UserError(f"cannot write audio ({_first_line(error)})", where=path) from error
     finally:
@@ -76,17 +76,14 @@ def write_audio(path: str | Path, audio: Tensor, sample_rate: int) -> None:
 
 
 def trim_silence(audio: Tensor, sample_rate: int, trim_db: float) -> Tensor:
-    """Cut the ends of ``audio [N]`` that stay ``trim_db`` dB below the loudest frame."""
-    frame_length = max(2, round(TRIM_FRAME_S * sample_rate))
+    """Cut the ends of ``audio [N]`` that stay ``trim_db`` dB below the loudest 40 ms."""
     if audio.numel() == 0:
         return audio
-    _, (start, end) = librosa.effects.trim(
-        audio.numpy(),
-        top_db=trim_db,
-        frame_length=frame_length,
-        hop_length=max(1, round(TRIM_HOP_S * sample_rate)),
-    )
-    return audio[int(start) : int(end)]
+    frame, hop = (max(1, round(s * sample_rate)) for s in (TRIM_FRAME_S, TRIM_HOP_S))
+    padded = F.pad(audio.double().square(), (frame // 2, frame - frame // 2))
+    power = F.avg_pool1d(padded[None, None], frame, hop)[0, 0]  # centred on each hop
+    heard = torch.nonzero(power >= power.max() * 10 ** (-trim_db / 10))
+    return audio[int(heard[0]) * hop : (int(heard[-1]) + 1) * hop]
 
 
 def _first_line(error: BaseException) -> str:

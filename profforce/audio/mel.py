@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from profforce.config import MelConfig
+from profforce.errors import UserError
 
 POWER_FLOOR = 1e-9
 """HiFi-GAN adds this to the power before the square root; it keeps the gradient finite."""
@@ -84,3 +85,15 @@ def reflect_pad(audio: Tensor, left: int, right: int) -> Tensor:
     period = max(2 * (num_samples - 1), 1)
     index = torch.arange(-left, num_samples + right, device=audio.device) % period
     return audio[..., torch.minimum(index, period - index) if num_samples > 1 else index * 0]
+
+
+def require_mel(mel: Tensor, config: MelConfig) -> None:
+    """Refuse a mel that is not ``[T, M]``, or whose values a diverged model made non-finite."""
+    if mel.ndim != 2 or mel.shape[1] != config.num_mels:
+        raise ValueError(f"mel must have shape [T, {config.num_mels}], got {list(mel.shape)}")
+    if not bool(torch.isfinite(mel).all()):
+        raise UserError(
+            "mel holds values that are not finite (nan or inf)",
+            where=f"a mel of {mel.shape[0]} frames",
+            remedy="the model has probably diverged; sample an earlier checkpoint",
+        )

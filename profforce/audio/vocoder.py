@@ -1,0 +1,38 @@
+"""Mel to audio: what a vocoder is, and which one a name builds."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from profforce.audio.griffin_lim import GriffinLim
+from profforce.audio.hifigan import HifiGan
+from profforce.config import MelConfig, VocoderKind
+
+
+class Vocoder(Protocol):
+    """Turns one utterance's mel into audio of exactly ``T * hop_length`` samples."""
+
+    mel: MelConfig
+
+    def __call__(self, mel: Tensor) -> Tensor:
+        """Audio ``[T * hop_length]`` of ``mel [T, M]``, natural-log amplitude."""
+        ...
+
+
+def build_vocoder(
+    kind: VocoderKind,
+    mel: MelConfig,
+    *,
+    checkpoint: str | None = None,
+    iterations: int = 60,
+    device: str | torch.device = "cpu",
+) -> Vocoder:
+    """The vocoder ``kind`` for mels defined by ``mel``.
+
+    ``checkpoint`` is for HiFi-GAN, ``iterations`` for Griffin-Lim. Raises :class:`UserError` when
+    HiFi-GAN's weights are missing or were trained on another mel definition.
+    """
+    if kind is VocoderKind.hifigan:
+        return HifiGan(mel, checkpoint=checkpoint, device=device)
+    return GriffinLim(mel, iterations=iterations, device=device)
