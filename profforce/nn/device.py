@@ -1,0 +1,38 @@
+"""Choice of the device, said once."""
+
+import logging
+
+import torch
+
+from profforce.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` takes CUDA where it exists, else the CPU; or any device that torch knows.
+
+    Raises:
+        UserError: if the device does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as err:
+        raise UserError(
+            "device is not available",
+            where="device",
+            got=f"'{name}' ({str(err).splitlines()[0]})",
+            expected="auto, cpu, cuda, cuda:N or mps",
+            remedy="use device=auto",
+        ) from err
+    return device
+
+
+def describe(device: torch.device) -> str:
+    """One phrase for the log."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.get_num_threads()} threads)"

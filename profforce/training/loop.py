@@ -1,0 +1,283 @@
+"""The training loop: it schedules; the step itself is :mod:`profforce.training.step`."""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from profforce.config import TrainConfig
+from profforce.data.batch import Batch, collate
+from profforce.data.corpus import Corpus, load_corpus
+from profforce.data.sampler import BucketSampler
+from profforce.errors import UserError
+from profforce.nn.device import choose_device, describe
+from profforce.nn.noise import PrenetNoise
+from profforce.models.checkpoint import find_checkpoint
+from profforce.training.gap import Reading, fixed_sentences, measure_gap
+from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
+from profforce.training.optim import clip_gradients
+from profforce.training.seeds import derived_seed, generator
+from profforce.training.show import show_reading
+from profforce.training.signals import StopFlag, stop_on_signals
+from profforce.training.state import TrainState, detached, parameters_in_millions
+from profforce.training.step import StepLosses, professor_forcing_step
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    cfg: TrainConfig, run_dir: Path, *, resume: bool = False, report: Reporter | None = None
+) -> float:
+    """Train as ``cfg`` says into ``run_dir``; returns the last free-running score.
+
+    Args:
+        cfg: all settings.
+        run_dir: gets ``checkpoints/ samples/ tb/ metrics.jsonl``.
+        resume: continue from the run's last checkpoint, to the bit.
+        report: shows progress; plain log lines when None.
+
+    Raises:
+        UserError: for anything a person can mend.
+        SystemExit: 128 + the signal's number, after saving, when a signal ended the run.
+    """
+    if cfg.trainer.num_threads:
+        torch.set_num_threads(cfg.trainer.num_threads)
+    torch.use_deterministic_algorithms(cfg.trainer.deterministic)
+    device = choose_device(cfg.device)
+    corpus = load_corpus(cfg.data, cfg.text, cfg.mel)
+    if not cfg.model.num_speakers and len(corpus.speakers) > 1:
+        cfg = replace(cfg, model=replace(cfg.model, num_speakers=len(corpus.speakers)))
+    run_dir.mkdir(parents=True, exist_ok=True)
+    state = TrainState(cfg, corpus, device)
+    if resume:
+        state.load(find_checkpoint(run_dir, "last"))
+    else:
+        _refuse_overwriting(run_dir)
+        state.set_mel_statistics()
+    log.info(
+        "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
+        describe(device),
+        parameters_in_millions(state.model),
+        len(corpus.train),
+        len(corpus.valid),
+        state.step,
+        cfg.trainer.steps,
+    )
+    run_log = RunLog(run_dir, state.step)
+    try:
+        with stop_on_signals() as flag:
+            _Loop(state, run_dir, run_log, report or _LogReporter()).run(flag)
+    finally:
+        run_log.close()
+    if flag.signal is not None:
+        raise SystemExit(128 + flag.signal)
+    return float("nan") if state.score is None else state.score
+
+
+class _Loop:
+    """Steps, and what happens between them."""
+
+    def __init__(
+        self, state: TrainState, run_dir: Path, run_log: RunLog, report: Reporter
+    ) -> None:
+        self.state, self.run_dir, self.run_log, self.report = state, run_dir, run_log, report
+        self.config = state.config
+        self.device = state.device
+        self.fixed = fixed_sentences(
+            state.corpus.valid, self.config.trainer.num_eval_sentences
+        ).to(self.device)
+        self.seconds: dict[str, float] = {}
+        self.sampler = BucketSampler(
+            state.corpus.train.num_frames, self.config.trainer.batch_size, self.config.seed
+        )
+
+    def run(self, flag: StopFlag) -> None:
+        """Train until the last step, the time limit or a signal; the end is always saved."""
+        trainer, state = self.config.trainer, self.state
+        pace = Pace(state.step, trainer.steps)
+        batches = endless_batches(state.corpus, self.sampler, state.batches_drawn, self.config)
+        limit_s = float("inf") if trainer.max_minutes is None else 60 * trainer.max_minutes
+        saved = state.step if state.step else -1
+        while state.step < trainer.steps and flag.signal is None and pace.elapsed_s < limit_s:
+            scalars = self._optimizer_step(batches)
+            step = state.step
+            last = step == trainer.steps
+            if step % trainer.log_every == 0 or last:
+                self._log(step, scalars, pace)
+            if step % trainer.evaluate_every == 0 or last:
+                self._evaluate(step)
+            if step % trainer.checkpoint_every == 0 or last:
+                state.save(self.run_dir)
+                saved = step
+        if saved != state.step:
+            state.save(self.run_dir)
+        log.info("step %d saved in %s", state.step, self.run_dir)
+
+    def _optimizer_step(self, batches: Iterator[Batch]) -> dict[str, torch.Tensor]:
+        state, trainer = self.state, self.config.trainer
+        began = time.perf_counter()
+        torch.manual_seed(derived_seed(self.config.seed, "step", state.step))
+        self._refresh_pool()
+        state.model.train()
+        scalars: dict[str, torch.Tensor] = {}
+        for part in range(trainer.accumulate):
+            losses = self._losses(next(batches), part)
+            (losses.model / trainer.accumulate).backward()
+            if losses.discriminator is not None and state.gates.discriminator_open:
+                (losses.discriminator / trainer.accumulate).backward()
+            scalars = losses.scalars
+        scalars["loss/gradient_norm"] = clip_gradients(state.model, trainer.clip_norm)
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        state.schedule.step()
+        if "gan/accuracy" in scalars:
+            if state.gates.discriminator_open:
+                state.judge_optimizer.step()
+            state.judge_optimizer.zero_grad()
+            state.gates.update(float(scalars["gan/accuracy"]))
+        if state.average is not None:
+            state.average.update_parameters(state.model)
+        state.step += 1
+        self._spent("time/step_s", began)
+        return scalars
+
+    def _losses(self, batch: Batch, part: int) -> StepLosses:
+        state, config = self.state, self.config
+        batch = batch.to(self.device)
+        number = state.step * config.trainer.accumulate + part
+        state.batches_drawn += 1
+        pool = None
+        if state.uses_pool:
+            size = config.freerun.batch_size or config.trainer.batch_size
+            pool = state.pool.draw(size, self.device)
+        return professor_forcing_step(
+            state.model,
+            state.discriminator,
+            state.control,
+            batch,
+            pool,
+            noise=PrenetNoise(derived_seed(config.seed, "noise", number), batch.indices),
+            weights=state.gates.weights(state.step),
+            crop_generator=generator(config.seed, "crop", number),
+            config=config,
+        )
+
+    def _refresh_pool(self) -> None:
+        state = self.state
+        if state.uses_pool and state.pool.is_due(state.step, self.config.method.start_step):
+            began = time.perf_counter()
+            state.pool.refresh(state.mirror, state.step, self.device)
+            self._spent("time/pool_refresh_s", began)
+
+    def _log(self, step: int, scalars: dict[str, torch.Tensor], pace: Pace) -> None:
+        state = self.state
+        values = detached(scalars)
+        epoch = state.batches_drawn // len(self.sampler)
+        values |= {"loss/learning_rate": state.schedule.get_last_lr()[0], "time/epoch": epoch}
+        values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
+        if state.pool.mels:
+            values |= state.pool.summary(step)
+            values["gan/accuracy_average"] = state.gates.accuracy
+            values["gan/weight"] = state.gates.weights(step)[0]
+        if self.device.type == "cuda":
+            values["mem/peak_mib"] = torch.cuda.max_memory_allocated(self.device) / 2**20
+        else:
+            values["mem/peak_mib"] = peak_memory_mib()
+        self.seconds = {}
+        self.run_log.write(step, values)
+        note = "" if state.score is None else f"free-running score {state.score:.3f}"
+        self.report(
+            Report(
+                step=step,
+                steps=self.config.trainer.steps,
+                epoch=epoch,
+                loss=values["loss/total"],
+                steps_a_second=pace.rate(step),
+                eta_s=pace.eta_s(step),
+                note=note,
+            )
+        )
+
+    def _evaluate(self, step: int) -> None:
+        began = time.perf_counter()
+        state = self.state
+        reading: Reading = measure_gap(state.sampling_model, self.fixed, self.config.freerun)
+        state.score = reading.score
+        show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus)
+        seconds = time.perf_counter() - began
+        self.run_log.write(step, {**reading.scalars, "time/evaluate_s": seconds})
+        log.info(
+            "step %d: DTW mel distance free-running %.3f, teacher-forced %.3f; %.0f %% stopped",
+            step,
+            reading.scalars["gap/free_running_dtw"],
+            reading.scalars["gap/teacher_forced_dtw"],
+            100 * reading.scalars["gap/stopped_fraction"],
+        )
+
+    def _spent(self, name: str, began: float) -> None:
+        self.seconds[name] = time.perf_counter() - began
+
+
+class _LogReporter:
+    """One plain line at most every ten seconds, for pipes and log files."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __call__(self, report: Report) -> None:
+        now = time.monotonic()
+        if now - self.last < 10 and report.step != report.steps:
+            return
+        self.last = now
+        log.info(
+            "step %d/%d epoch %d loss %.4f %.2f steps/s ETA %s%s",
+            report.step,
+            report.steps,
+            report.epoch,
+            report.loss,
+            report.steps_a_second,
+            clock(report.eta_s),
+            f"; {report.note}" if report.note else "",
+        )
+
+
+def endless_batches(
+    corpus: Corpus, sampler: BucketSampler, drawn: int, config: TrainConfig
+) -> Iterator[Batch]:
+    """Batches for ever, from the ``drawn``-th on: the order is a function of seed and epoch."""
+    epoch, position = divmod(drawn, len(sampler))
+    while True:
+        loader: DataLoader[object] = DataLoader(
+            corpus.train,  # type: ignore[arg-type]
+            batch_sampler=sampler.batches(epoch)[position:],
+            collate_fn=collate,
+            num_workers=config.data.num_workers,
+            generator=torch.Generator(),  # its own, so that a resume draws what the run drew
+            multiprocessing_context="spawn" if config.data.num_workers else None,
+        )
+        yield from loader  # type: ignore[misc]
+        epoch, position = epoch + 1, 0
+
+
+def peak_memory_mib() -> float:
+    """Largest resident size of this process so far; 0 where the system does not tell."""
+    try:
+        import resource
+        import sys
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak / 2**20 if sys.platform == "darwin" else peak / 2**10)
+
+
+def _refuse_overwriting(run_dir: Path) -> None:
+    if (run_dir / "checkpoints").exists():
+        raise UserError(
+            "the folder holds a run already",
+            where=run_dir,
+            remedy=f"continue it with --resume {run_dir}, or choose another hydra.run.dir",
+        )

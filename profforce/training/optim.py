@@ -1,0 +1,53 @@
+"""Optimizers, learning-rate schedule and averaged weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.swa_utils import AveragedModel
+
+from profforce.config import TrainerConfig
+
+
+def build_optimizer(model: nn.Module, config: TrainerConfig) -> torch.optim.AdamW:
+    """AdamW; biases, norms and scalar gains are not decayed."""
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    plain = [p for p in model.parameters() if p.dim() < 2]
+    groups = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98), eps=1e-9)
+
+
+def build_schedule(optimizer: torch.optim.Optimizer, config: TrainerConfig) -> LambdaLR:
+    """Linear warm-up, then a half cosine from ``lr`` to ``min_lr`` at ``steps``."""
+    floor = min(config.min_lr / config.lr, 1.0)
+
+    def factor(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / config.warmup_steps
+        whole = max(config.steps - config.warmup_steps, 1)
+        done = min((step - config.warmup_steps) / whole, 1.0)
+        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+    return LambdaLR(optimizer, factor)
+
+
+def build_average(model: nn.Module, decay: float) -> AveragedModel:
+    """Exponential moving average of the weights; buffers are those of ``model``.
+
+    The decay warms up as ``(1 + n) / (10 + n)``, so that the start does not linger in a short run.
+    """
+
+    def average(mean: Tensor, value: Tensor, count: Tensor | int) -> Tensor:
+        n = float(count)
+        return torch.lerp(mean, value, 1 - min(decay, (1 + n) / (10 + n)))
+
+    return AveragedModel(model, avg_fn=average)
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Scale the gradients to a norm of at most ``limit``; returns the norm before."""
+    return nn.utils.clip_grad_norm_(model.parameters(), limit)

@@ -1,0 +1,36 @@
+"""SIGINT and SIGTERM become a flag that the loop reads between steps."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopFlag:
+    """Number of the signal that asked the run to end, or None."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopFlag]:
+    """Catch the first SIGINT or SIGTERM; a second SIGINT interrupts at once."""
+    flag = StopFlag()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        flag.signal = number
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = {number: signal.signal(number, handle) for number in numbers}
+    except ValueError:  # not the main thread: signals are the caller's affair
+        yield flag
+        return
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,179 @@
+"""Everything that training changes, and its way into and out of a checkpoint."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profforce.config import MethodName, TrainConfig
+from profforce.data.corpus import Corpus
+from profforce.errors import UserError
+from profforce.models.discriminator import LengthDiscriminator, build_discriminator
+from profforce.models.mirror import Mirror
+from profforce.models.transformer import TransformerTTS
+from profforce.models.checkpoint import (
+    checkpoint_meta,
+    load_meta,
+    load_train_state,
+    prune,
+    save_checkpoint,
+)
+from profforce.training.gates import Gates
+from profforce.training.optim import build_average, build_optimizer, build_schedule
+from profforce.training.pool import SamplePool
+from profforce.training.seeds import derived_seed
+
+
+class TrainState:
+    """Models, optimizers, schedules, gates, pool and counters of one run."""
+
+    def __init__(self, config: TrainConfig, corpus: Corpus, device: torch.device) -> None:
+        torch.manual_seed(derived_seed(config.seed, "init", 0))
+        self.config, self.corpus, self.device = config, corpus, device
+        num_mels, trainer = corpus.mel.num_mels, config.trainer
+        self.model = TransformerTTS(config.model, len(corpus.tokenizer.symbols), num_mels)
+        self.model.to(device)
+        self.mirror = Mirror(self.model)
+        self.discriminator = build_discriminator(config.discriminator, config.model, num_mels)
+        self.discriminator.to(device)
+        self.control = LengthDiscriminator(config.discriminator.crop_steps).to(device)
+        self.average = build_average(self.model, trainer.ema_decay) if trainer.ema_decay else None
+        self.optimizer = build_optimizer(self.model, trainer)
+        self.schedule = build_schedule(self.optimizer, trainer)
+        self.judges = nn.ModuleList([self.discriminator, self.control])
+        self.judge_optimizer = torch.optim.Adam(
+            self.judges.parameters(), lr=config.discriminator.lr, betas=(0.5, 0.99)
+        )
+        self.gates = Gates(config.method)
+        self.pool = SamplePool(config.freerun, corpus.train, config.seed)
+        self.step = 0
+        """Optimizer steps done."""
+        self.batches_drawn = 0
+        """Batches taken from the corpus; epoch and position follow from it."""
+        self.score: float | None = None
+        """The last free-running score, lower is better."""
+
+    @property
+    def uses_pool(self) -> bool:
+        """Whether the coming step trains on self-made utterances."""
+        method = self.config.method
+        return (
+            method.name == MethodName.professor_forcing and self.step >= method.start_step
+        )
+
+    @property
+    def sampling_model(self) -> TransformerTTS:
+        """The weights one samples with: averaged where an average is kept."""
+        if self.average is None:
+            return self.model
+        model: TransformerTTS = self.average.module
+        # The average holds its own copy of the buffers, which only the start of a run sets.
+        model.set_mel_statistics(self.model.mel_mean, self.model.mel_std)
+        return model
+
+    def set_mel_statistics(self) -> None:
+        """Take the normalisation from the training set."""
+        mean, std = self.corpus.train.mel_statistics()
+        self.model.set_mel_statistics(torch.as_tensor(mean), torch.as_tensor(std))
+
+    def save(self, run_dir: Path) -> Path:
+        """Write a checkpoint and remove those no longer wanted."""
+        folder, trainer = run_dir / "checkpoints", self.config.trainer
+        corpus = self.corpus
+        meta = checkpoint_meta(self.model, corpus.mel, corpus.tokenizer, corpus.speakers)
+        meta["score"] = self.score
+        weights = self.sampling_model.state_dict()
+        path = save_checkpoint(folder, self.step, weights, self._state(), meta)
+        prune(folder, trainer.keep_last, trainer.keep_best)
+        return path
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from ``checkpoint`` exactly where it was written.
+
+        Raises:
+            UserError: if its mel definition, alphabet or sizes are not those of this run.
+        """
+        self._check(load_meta(checkpoint), checkpoint)
+        state = load_train_state(checkpoint, self.device)
+        try:
+            self._restore(state)
+        except (KeyError, RuntimeError, ValueError) as err:
+            raise UserError(
+                "training state does not fit this run",
+                where=checkpoint,
+                got=str(err).splitlines()[0],
+                remedy="resume with the settings of the run",
+            ) from err
+
+    def _check(self, meta: dict[str, Any], checkpoint: Path) -> None:
+        now = checkpoint_meta(
+            self.model, self.corpus.mel, self.corpus.tokenizer, self.corpus.speakers
+        )
+        for part in ("mel", "model", "tokenizer", "speakers"):
+            if meta[part] != now[part]:
+                raise UserError(
+                    f"the checkpoint's {part} settings differ from this run's",
+                    where=checkpoint,
+                    got=_difference(meta[part], now[part]),
+                    expected="the settings the run was started with",
+                    remedy="leave them out when resuming, or start a new run",
+                )
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "model": self.model,
+            "discriminator": self.discriminator,
+            "control": self.control,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "judge_optimizer": self.judge_optimizer,
+            "pool": self.pool,
+        }
+        return parts if self.average is None else {**parts, "average": self.average}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "gate_accuracy": self.gates.accuracy,
+            "step": self.step,
+            "batches_drawn": self.batches_drawn,
+            "score": self.score,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.gates.accuracy = state["gate_accuracy"]
+        self.step, self.batches_drawn = state["step"], state["batches_drawn"]
+        self.score = state["score"]
+
+
+def parameters_in_millions(module: nn.Module) -> float:
+    """Number of trained values."""
+    return sum(p.numel() for p in module.parameters()) / 1e6
+
+
+def config_snapshot(config: TrainConfig) -> dict[str, Any]:
+    """The settings as plain values, for TensorBoard's text page."""
+    return asdict(config)
+
+
+def _difference(old: Any, new: Any) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        rows = [
+            f"{key} {old.get(key)} != {new.get(key)}"
+            for key in sorted({*old, *new})
+            if old.get(key) != new.get(key)
+        ]
+        return ", ".join(rows)[:300]
+    return f"{old} != {new}"[:300]
+
+
+def detached(scalars: dict[str, Tensor]) -> dict[str, float]:
+    """Scalars as floats, read from the device once."""
+    if not scalars:
+        return {}
+    values = torch.stack([value.float() for value in scalars.values()]).tolist()
+    return dict(zip(scalars, values, strict=True))
