@@ -4,9 +4,11 @@ Nothing is unpacked to disk, so no member's name can lead anywhere.
 """
 
 import io
+import lzma
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -38,7 +40,7 @@ def package_files(path: Path) -> Iterator[tuple[str, bytes]]:
                 stream = tar.extractfile(member) if member.isreg() else None
                 if stream is not None and member.size <= MAX_MEMBER_BYTES:
                     yield member.name.removeprefix("./"), stream.read()
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
         raise UserError(
             f"cannot read the package ({error})",
             where=path,
