@@ -17,9 +17,6 @@ from tests.data.conftest import MakeCorpus
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TEXTS = [f"sentence {word}." for word in NUMBERS]
-    f"sentence {word}."
-    for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-]
 
 
 def load(root: Path, **settings: object) -> Corpus:
