@@ -10,7 +10,8 @@ hold: two builders at once write equal files, and whoever comes second changes n
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -67,18 +68,26 @@ class MelReader:
 
     mel: MelConfig
     trim_db: float | None
-    single_thread: bool
 
     def __call__(self, path: Path) -> Mel:
         """float32 [T, M] of the file at ``path``, ends trimmed."""
-        if self.single_thread:
-            torch.set_num_threads(1)
-        audio = read_audio(path, self.mel.sample_rate)
-        if self.trim_db is not None:
-            audio = trim_silence(audio, self.mel.sample_rate, self.trim_db)
-        with torch.inference_mode():
+        with _one_thread(), torch.inference_mode():
+            audio = read_audio(path, self.mel.sample_rate)
+            if self.trim_db is not None:
+                audio = trim_silence(audio, self.mel.sample_rate, self.trim_db)
             mel: Mel = _spectrogram(*astuple(self.mel))(audio).numpy()
         return mel
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """An utterance is too small to share; threads would only wait for each other."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 @cache
@@ -107,7 +116,7 @@ def build_features(
         digests = index.digests(files)
         missing = {d: f for d, f in zip(digests, files, strict=True) if d not in shards}
         num_workers = num_cpus() if len(missing) >= PARALLEL_FROM else 1
-        reader = MelReader(mel, trim_db, single_thread=num_workers > 1)
+        reader = MelReader(mel, trim_db)
         _compute(missing, reader, shards, num_workers, progress or silent)
         index.save()
     except OSError as error:
