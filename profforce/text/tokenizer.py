@@ -52,9 +52,7 @@ class Tokenizer:
         """
         return self.encode_many([text], drop_unknown=drop_unknown)[0]
 
-    def encode_many(
-        self, texts: Sequence[str], *, drop_unknown: bool = False
-    ) -> list[list[int]]:
+    def encode_many(self, texts: Sequence[str], *, drop_unknown: bool = False) -> list[list[int]]:
         """As :meth:`encode` for each text; phonemes are asked for in one call."""
         spoken = self.normalize_many(texts)
         return [self._encode(*pair, drop_unknown) for pair in zip(texts, spoken, strict=True)]
