@@ -207,7 +207,8 @@ class _Loop:
         state = self.state
         reading: Reading = measure_gap(state.sampling_model, self.fixed, self.config.freerun)
         state.score = reading.score
-        show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus)
+        factor = self.config.model.reduction_factor
+        show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus, factor)
         seconds = time.perf_counter() - began
         self.run_log.write(step, {**reading.scalars, "time/evaluate_s": seconds})
         log.info(

@@ -1,23 +1,68 @@
-"""What a person looks at and listens to during training."""
+"""What a person looks at and listens to during training: free-running beside teacher-forced."""
 
 from pathlib import Path
 
+import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from profforce.audio.vocoder import build_vocoder
 from profforce.audio.files import write_audio
+from profforce.audio.pictures import Behaviour, draw_comparison, save_figure
+from profforce.audio.vocoder import build_vocoder
 from profforce.config import VocoderKind
 from profforce.data.corpus import Corpus
-from profforce.training.gap import Reading
+from profforce.training.gap import Reading, alignment_of
 
 
 def show_reading(
-    reading: Reading, step: int, run_dir: Path, board: SummaryWriter, corpus: Corpus
+    reading: Reading, step: int, run_dir: Path, board: SummaryWriter, corpus: Corpus, factor: int
 ) -> None:
-    """Free-running beside teacher-forced: audio and pictures, in TensorBoard and ``samples/``."""
+    """Write audio and pictures to TensorBoard and to ``run_dir/samples/step-N``.
+
+    Args:
+        reading: both passes over the fixed sentences.
+        step: number of the step.
+        run_dir: folder of the run.
+        board: TensorBoard writer.
+        corpus: gives the mel definition and the alphabet.
+        factor: R, mel frames a decoder step.
+    """
     vocoder = build_vocoder(VocoderKind.griffin_lim, corpus.mel)
     folder = run_dir / "samples" / f"step-{step}"
     folder.mkdir(parents=True, exist_ok=True)
-    for i in range(len(reading.batch)):
-        free = reading.free_running.mel[i, : int(reading.free_running.lengths[i])]
-        write_audio(folder / f"{i}-free_running.wav", vocoder(free.cpu()), corpus.mel.sample_rate)
+    rate = corpus.mel.sample_rate
+    for i, text in enumerate(reading.batch.texts):
+        behaviours = _behaviours(reading, i, factor)
+        for behaviour in behaviours:
+            audio = vocoder(torch.as_tensor(behaviour.mel))
+            write_audio(folder / f"{i}-{behaviour.name}.wav", audio, rate)
+            board.add_audio(f"{i}/{behaviour.name}", audio[None], step, rate)
+        symbols = reading.batch.symbols[i, : int(reading.batch.symbol_lengths[i])].tolist()
+        figure = draw_comparison(
+            *behaviours,
+            symbols=[corpus.tokenizer.symbols[n] for n in symbols],
+            title=f"step {step}: {text}",
+            mel_config=corpus.mel,
+            reduction_factor=factor,
+        )
+        save_figure(figure, folder / f"{i}.png")
+        board.add_figure(f"{i}/comparison", figure, step, close=False)
+
+
+def _behaviours(reading: Reading, i: int, factor: int) -> tuple[Behaviour, Behaviour]:
+    forced, free = reading.teacher_forced, reading.free_running
+    frames, made = int(reading.batch.mel_lengths[i]), int(free.lengths[i])
+    symbols = int(reading.batch.symbol_lengths[i])
+    return (
+        Behaviour(
+            "teacher_forced",
+            forced.mel[i, :frames].cpu(),
+            alignment_of(forced.alignments[i], frames, symbols, factor).cpu(),
+            forced.stop_logits[i, :frames].sigmoid().cpu(),
+        ),
+        Behaviour(
+            "free_running",
+            free.mel[i, :made].cpu(),
+            alignment_of(free.alignments[i], made, symbols, factor).cpu(),
+            free.stop_probability[i, :made].cpu(),
+        ),
+    )

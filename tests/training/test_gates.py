@@ -1,0 +1,36 @@
+"""Gates on the discriminator's accuracy, and the ramp."""
+
+import pytest
+
+from profforce.config import MethodConfig
+from profforce.training.gates import Gates
+
+
+def gates(accuracy: float, **changes: float) -> Gates:
+    config = MethodConfig(
+        weight=0.2, teacher_weight=0.1, start_step=10, ramp_steps=4, **changes
+    )
+    return Gates(config, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "model_open", "discriminator_open"),
+    [(0.5, False, True), (0.75, False, True), (0.76, True, True), (0.97, True, False)],
+)
+def test_limits(accuracy: float, model_open: bool, discriminator_open: bool) -> None:
+    both = gates(accuracy)
+    assert (both.model_open, both.discriminator_open) == (model_open, discriminator_open)
+
+
+def test_the_ramp_starts_at_the_start_step_and_ends_at_the_weight() -> None:
+    both = gates(0.9)
+    weights = [both.weights(step)[0] for step in range(9, 16)]
+    assert weights == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2])
+    assert both.weights(20) == pytest.approx((0.2, 0.1))
+    assert gates(0.6).weights(20) == (0.0, 0.0)
+
+
+def test_the_average_moves_by_its_decay() -> None:
+    both = gates(0.5, gate_decay=0.9)
+    both.update(1.0)
+    assert both.accuracy == pytest.approx(0.55)

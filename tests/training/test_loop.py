@@ -1,0 +1,191 @@
+"""The loop: it learns, resumes to the bit, saves on signals, refuses what cannot work."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profforce.config import MethodName, TrainConfig
+from profforce.errors import UserError
+from profforce.models.checkpoint import find_checkpoint, load_model
+from profforce.training.loop import train
+from profforce.training.logs import Report
+
+TIMES = ("time/", "mem/")
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows]
+
+
+def changed(config: TrainConfig, **trainer: Any) -> TrainConfig:
+    return replace(config, trainer=replace(config.trainer, **trainer))
+
+
+class StopAt:
+    """A reporter that asks the process to end at a step, as a person or a scheduler would."""
+
+    def __init__(self, step: int, number: int) -> None:
+        self.step, self.number = step, number
+
+    def __call__(self, report: Report) -> None:
+        if report.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def all_tensors(state: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(state, dict):
+        items = state.items()
+    elif isinstance(state, (list, tuple)):
+        items = enumerate(state)
+    else:
+        return {name: state}
+    out: dict[str, Any] = {}
+    for key, value in items:
+        out |= all_tensors(value, f"{name}/{key}")
+    return out
+
+
+def same_checkpoint(first: Path, second: Path) -> None:
+    a, b = (
+        all_tensors(torch.load(run / "train_state.pt", weights_only=True))
+        for run in (first, second)
+    )
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, b[name]), name
+        else:
+            assert value == b[name], name
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(stop=st.integers(1, 11))
+def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one_to_the_bit(
+    config: TrainConfig, tmp_path_factory: pytest.TempPathFactory, stop: int
+) -> None:
+    folder = tmp_path_factory.mktemp("resume")
+    config = changed(config, accumulate=2 if stop % 2 else 1)
+    train(config, folder / "whole")
+    with pytest.raises(SystemExit) as ended:
+        train(config, folder / "parts", report=StopAt(stop, signal.SIGTERM))
+    assert ended.value.code == 143
+    assert (folder / f"parts/checkpoints/step-{stop}").is_dir()
+    train(config, folder / "parts", resume=True)
+    assert metrics(folder / "whole") == metrics(folder / "parts")
+    same_checkpoint(*(folder / part / "checkpoints/step-12" for part in ("whole", "parts")))
+
+
+def test_rows_written_after_the_last_checkpoint_are_not_kept_twice(
+    config: TrainConfig, run_dir: Path, tmp_path: Path
+) -> None:
+    train(config, tmp_path / "whole")
+    train(changed(config, steps=12), run_dir)
+    for step in (8, 12):  # as if killed before these were written
+        path = run_dir / f"checkpoints/step-{step}"
+        if path.exists() and step == 12:
+            for file in path.iterdir():
+                file.unlink()
+            path.rmdir()
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 13, "loss/to')
+    train(config, run_dir, resume=True)
+    assert metrics(run_dir) == metrics(tmp_path / "whole")
+
+
+def test_interrupt_saves_and_exits_130(config: TrainConfig, run_dir: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        train(config, run_dir, report=StopAt(3, signal.SIGINT))
+    assert ended.value.code == 130
+    assert find_checkpoint(run_dir, "last").name == "step-3"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_training_lowers_the_loss_and_writes_what_it_promises(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    config = changed(config, steps=60, lr=3e-3, evaluate_every=30, checkpoint_every=30)
+    score = train(config, run_dir)
+    rows = metrics(run_dir)
+    losses = [row["loss/total"] for row in rows if "loss/total" in row]
+    assert sum(losses[-5:]) < 0.85 * sum(losses[:5])
+    gan = [row for row in rows if "gan/accuracy" in row]
+    assert [row["step"] for row in gan] == list(range(3, 61))
+    assert {row["gan/length_only_accuracy"] for row in gan} == {0.5}
+    assert any(row.get("gan/teacher_forced") for row in gan)
+    gaps = [row for row in rows if "gap/free_running_dtw" in row]
+    assert [row["step"] for row in gaps] == [30, 60]
+    wanted = gaps[-1]["gap/free_running_dtw"] + 1 - gaps[-1]["gap/stopped_fraction"]
+    assert score == pytest.approx(wanted)
+    assert (run_dir / "samples/step-60").is_dir()
+    assert list((run_dir / "tb").glob("events*"))
+    model, meta = load_model(find_checkpoint(run_dir, "best"), torch.device("cpu"))
+    assert meta["model"]["reduction_factor"] == model.config.reduction_factor == 4
+    assert float(model.mel_std.min()) > 0 and not torch.equal(
+        model.mel_mean, torch.zeros_like(model.mel_mean)
+    )
+
+
+def test_teacher_forcing_never_makes_a_pool(config: TrainConfig, run_dir: Path) -> None:
+    method = replace(config.method, name=MethodName.teacher_forcing)
+    train(replace(config, method=method), run_dir)
+    assert not any(k.startswith(("gan/", "pool/")) for row in metrics(run_dir) for k in row)
+
+
+def test_pool_age_and_refresh_follow_the_step_number(config: TrainConfig, run_dir: Path) -> None:
+    train(config, run_dir)
+    ages = {row["step"]: row["pool/age_steps"] for row in metrics(run_dir) if "pool/age_steps" in row}
+    # refreshed before steps 2, 5, 8, 11 (counted from 0); logged after the step
+    assert ages == {3: 1, 4: 2, 5: 3, 6: 1, 7: 2, 8: 3, 9: 1, 10: 2, 11: 3, 12: 1}
+
+
+def test_a_folder_with_a_run_is_not_overwritten(config: TrainConfig, run_dir: Path) -> None:
+    train(changed(config, steps=1), run_dir)
+    with pytest.raises(UserError, match="holds a run already; continue it with --resume"):
+        train(config, run_dir)
+
+
+def test_resuming_with_other_sizes_is_refused_with_both_values(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    train(changed(config, steps=1), run_dir)
+    other = replace(config, model=replace(config.model, width=32))
+    with pytest.raises(UserError, match="width 16 != 32"):
+        train(other, run_dir, resume=True)
+
+
+def test_resuming_nothing_is_one_line(config: TrainConfig, run_dir: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint"):
+        train(config, run_dir, resume=True)
+
+
+def test_the_time_limit_ends_and_saves_a_resumable_run(config: TrainConfig, run_dir: Path) -> None:
+    train(changed(config, max_minutes=1e-9), run_dir)
+    assert find_checkpoint(run_dir, "last").name == "step-0"
+    train(config, run_dir, resume=True)
+    assert find_checkpoint(run_dir, "last").name == "step-12"
+
+
+def test_old_checkpoints_go_but_the_best_stays(config: TrainConfig, run_dir: Path) -> None:
+    train(changed(config, checkpoint_every=1, evaluate_every=2, keep_last=2, keep_best=1), run_dir)
+    left = sorted(int(p.name.split("-")[1]) for p in (run_dir / "checkpoints").iterdir())
+    scores = {
+        row["step"]: row["gap/free_running_dtw"] + 1 - row["gap/stopped_fraction"]
+        for row in metrics(run_dir)
+        if "gap/free_running_dtw" in row
+    }
+    best = min(scores, key=lambda step: scores[step])
+    assert set(left) >= {11, 12}
+    assert len(left) <= 3
+    assert find_checkpoint(run_dir, "best").name in {f"step-{best}", f"step-{best + 1}"}
