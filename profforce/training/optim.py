@@ -18,7 +18,7 @@ def build_optimizer(model: nn.Module, config: TrainerConfig) -> torch.optim.Adam
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98), eps=1e-9)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
 def build_schedule(optimizer: torch.optim.Optimizer, config: TrainerConfig) -> LambdaLR:
