@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profforce.audio.files import read_audio, write_audio
+from profforce.config import MelConfig, ModelConfig, TextConfig
 from profforce.errors import UserError
+from profforce.models.checkpoint import checkpoint_meta, save_checkpoint
+from profforce.models.transformer import TransformerTTS
 from profforce.text.normalize import normalize_text
+from profforce.text.tokenizer import Tokenizer
 
 pytest.importorskip("jiwer")
 TOOLS = Path(__file__).parents[1] / "tools"
@@ -186,10 +190,47 @@ def test_free_runs_report_how_they_ended() -> None:
     assert result["rows"][0]["seconds"] == 1.0 and "seconds" not in result["rows"][1]
 
 
+@pytest.fixture
+def tiny_run(tmp_path: Path) -> Path:
+    """A run folder whose untrained model babbles."""
+    mel = MelConfig(
+        sample_rate=8000, n_fft=256, hop_length=128, win_length=256, fmax_hz=4000, num_mels=20
+    )
+    tokenizer = Tokenizer(TextConfig())
+    config = ModelConfig(
+        width=16, num_heads=2, encoder_layers=1, decoder_layers=2, feedforward_width=32,
+        prenet_width=8, postnet_layers=1, postnet_width=8,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = TransformerTTS(config, num_symbols=len(tokenizer.symbols), num_mels=20)
+    meta = {**checkpoint_meta(model, mel, tokenizer, ()), "score": 1.0}
+    save_checkpoint(tmp_path / "run" / "checkpoints", 1, model.state_dict(), {}, meta)
+    return tmp_path / "run"
+
+
+def test_a_run_is_scored_beside_its_corpus(
+    rows: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus"
+    write_audio(corpus / "wavs" / "a.wav", torch.full((4000,), 0.5), 8000)
+    (corpus / "metadata.csv").write_text("a|Call five four two.\n")
+    (tmp_path / "lines.txt").write_text("Call five.\n\nHello there.\nNot this one.\n")
+    arguments = f"--run {tiny_run} --sentences {tmp_path / 'lines.txt'} --num 2 --seed 3"
+    beside = f"--corpus {corpus} --valid-fraction 0.999999"
+    assert demo_score.main([*arguments.split(), *beside.split()]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["free_running"]["utterances"] == 2
+    assert sum(result["free_running"]["stopped_by"].values()) == 2
+    assert result["corpus"]["wer"] == 0.0
+    assert result["corpus_vocoded"]["utterances"] == 1
+    assert demo_score.main(["--run", str(tiny_run), "--sentences", str(tmp_path / "no")]) == 1
+    assert "cannot read the sentences" in capsys.readouterr().err
+
+
 def test_vocoded_audio_keeps_its_texts(rows: Path, tmp_path: Path) -> None:
     options = SimpleNamespace(vocoder="griffin_lim", vocoder_checkpoint=None)
     said = judge.read_rows(rows)
-    vocoded = demo_score.vocode(said, demo_score.MelConfig(), options, tmp_path / "v")
+    vocoded = demo_score.vocode(said, MelConfig(), options, tmp_path / "v")
     assert [one.text for one in vocoded] == [one.text for one in said]
     assert all(len(read_audio(one.wav, 22050)) == 4000 // 256 * 256 for one in vocoded)
 

@@ -70,7 +70,10 @@ def speak(options: argparse.Namespace, out: Path) -> list[dict[str, object]]:
     """Free-run the first ``--num`` sentences; the rows of ``profforce sample``."""
     from profforce.sampling.run import sample
 
-    lines = options.sentences.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = options.sentences.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError("cannot read the sentences", where=options.sentences) from error
     texts = [line.strip() for line in lines if line.strip()][: options.num]
     config = SampleConfig(
         seed=options.seed,
