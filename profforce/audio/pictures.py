@@ -19,11 +19,10 @@ from torch import Tensor
 
 from profforce.config import MelConfig
 from profforce.errors import UserError
-from profforce.text.symbols import END_OF_SENTENCE, PADDING
 
 MAX_LABELS = 120
 """Beyond this many symbols the alignment's axis counts them instead of naming them."""
-SHOWN = {" ": "␣", END_OF_SENTENCE: "⏎", PADDING: "·"}
+SHOWN = {" ": "␣", "<eos>": "⏎", "<pad>": "·"}
 SILENCE = -11.6
 """Bottom of the mel's colour scale: log of just under 1e-5."""
 
