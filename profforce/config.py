@@ -19,6 +19,8 @@ class Attention(StrEnum):
 
 
 class Activation(StrEnum):
+    """Nonlinearity of the feed-forward layers."""
+
     relu = "relu"
     gelu = "gelu"
     silu = "silu"
@@ -41,16 +43,22 @@ class TextFrontEnd(StrEnum):
 
 
 class DiscriminatorKind(StrEnum):
+    """Network of the discriminator: bidirectional GRU, or dilated convolutions."""
+
     gru = "gru"
     conv = "conv"
 
 
 class GanLoss(StrEnum):
+    """Cross-entropy, or least squares on probabilities."""
+
     bce = "bce"
     least_squares = "least_squares"
 
 
 class MethodName(StrEnum):
+    """Training method."""
+
     teacher_forcing = "teacher_forcing"
     professor_forcing = "professor_forcing"
 
@@ -66,6 +74,8 @@ class DataKind(StrEnum):
 
 
 class VocoderKind(StrEnum):
+    """From mel to audio: built in, or HiFi-GAN weights."""
+
     griffin_lim = "griffin_lim"
     hifigan = "hifigan"
 
@@ -139,6 +149,8 @@ class MelConfig:
 
 @dataclass
 class TextConfig:
+    """Text front end."""
+
     front_end: TextFrontEnd = TextFrontEnd.graphemes
     language: str = "en-us"
     """Language for espeak-ng and for normalisation (only English numbers are spelt out)."""
@@ -181,6 +193,8 @@ class DataConfig:
 
 @dataclass
 class ModelConfig:
+    """Sizes and kinds of the Transformer."""
+
     attention: str = "linear"
     """Decoder self-attention: linear, softmax, or a name given to ``register_self_attention``."""
     feature_map: FeatureMap = FeatureMap.elu
@@ -214,10 +228,19 @@ class ModelConfig:
     """Heads of those layers that are guided and shown."""
 
     def __post_init__(self) -> None:
-        positive = (
-            "width num_heads encoder_layers decoder_layers feedforward_width encoder_conv_kernel "
-            "prenet_width prenet_layers reduction_factor postnet_kernel postnet_width"
-        ).split()
+        positive = [
+            "width",
+            "num_heads",
+            "encoder_layers",
+            "decoder_layers",
+            "feedforward_width",
+            "encoder_conv_kernel",
+            "prenet_width",
+            "prenet_layers",
+            "reduction_factor",
+            "postnet_kernel",
+            "postnet_width",
+        ]
         _in_range("model", self, positive, 1)
         _in_range("model", self, ("encoder_conv_layers", "postnet_layers", "num_speakers"), 0)
         _in_range("model", self, ("dropout", "prenet_dropout"), 0, 1, below=True)
@@ -237,6 +260,8 @@ class ModelConfig:
 
 @dataclass
 class DiscriminatorConfig:
+    """What tells teacher-forced behaviour on real from that on self-made frames."""
+
     kind: DiscriminatorKind = DiscriminatorKind.gru
     width: int = 128
     num_layers: int = 1
@@ -293,6 +318,8 @@ class MethodConfig:
 
 @dataclass
 class FreerunConfig:
+    """The sample pool."""
+
     every: int = 50
     """N: optimizer steps between refreshes of the sample pool."""
     pool_size: int = 128
@@ -311,6 +338,8 @@ class FreerunConfig:
 
 @dataclass
 class TrainerConfig:
+    """The loop, the optimizer and what is written when."""
+
     steps: int = 100_000
     max_minutes: float | None = None
     """Stop after this much wall-clock time, saved and resumable; unlimited when unset."""
@@ -340,10 +369,18 @@ class TrainerConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        positive = (
-            "steps batch_size accumulate warmup_steps log_every evaluate_every checkpoint_every "
-            "keep_last num_eval_sentences num_threads"
-        ).split()
+        positive = [
+            "steps",
+            "batch_size",
+            "accumulate",
+            "warmup_steps",
+            "log_every",
+            "evaluate_every",
+            "checkpoint_every",
+            "keep_last",
+            "num_eval_sentences",
+            "num_threads",
+        ]
         _in_range("trainer", self, positive, 1)
         _in_range("trainer", self, ("lr", "clip_norm", "guided_sigma"), 0, above=True)
         _in_range("trainer", self, ("max_minutes", "stop_positive_weight"), 0, above=True)

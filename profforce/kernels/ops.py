@@ -114,7 +114,7 @@ def _chunked(
 
     def to_chunks(x: Tensor) -> Tensor:  # [B, T, H, K] -> [B, H, N, C, K]
         x = F.pad(x, (0, 0, 0, 0, 0, pad)) if pad else x
-        return x.unflatten(1, (-1, chunk)).permute(0, 3, 1, 2, 4)
+        return torch.unflatten(x, 1, (-1, chunk)).permute(0, 3, 1, 2, 4)
 
     qc, kc, vc = to_chunks(q), to_chunks(k), to_chunks(v)
     scores = torch.tril(qc @ kc.transpose(-1, -2))

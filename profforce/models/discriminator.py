@@ -6,6 +6,8 @@ arXiv:1610.09038, section 2.2), in crops that are equally long in both halves.
 Shapes: B batch, U decoder steps, C features, R reduction factor, M mel channels, D model width.
 """
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -62,7 +64,7 @@ class ConvDiscriminator(Discriminator):
         widths = [channels, *[config.width] * (config.num_layers + 1)]
         self.convs = nn.ModuleList(
             nn.Conv1d(a, b, 3, padding=2**i, dilation=2**i)
-            for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True))
+            for i, (a, b) in enumerate(pairwise(widths))
         )
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.width, 1)

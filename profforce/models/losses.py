@@ -24,7 +24,7 @@ def stop_targets(lengths: Tensor, size: int) -> Tensor:
 
 
 def stop_loss(logits: Tensor, lengths: Tensor, positive_weight: float) -> Tensor:
-    """Binary cross-entropy of ``logits [B, T]``, the last frame weighted against the many others."""
+    """Cross-entropy of ``logits [B, T]``, the last frame weighted against the many others."""
     targets = stop_targets(lengths, logits.shape[1]).to(logits.dtype)
     weight = logits.new_tensor(positive_weight)
     loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight, reduction="none")

@@ -143,7 +143,7 @@ class Mirror:
             for block, layer, memory in zip(
                 model.decoder, state.layers, state.memories, strict=True
             ):
-                x, layer, weights = block.step(x, layer, memory, t)  # type: ignore[union-attr, operator]
+                x, layer, weights = block.step(x, layer, memory, t)  # type: ignore[operator]
                 layers.append(layer)
                 guided.append(weights[:, : model.config.guided_heads])
             hidden = model.decoder_norm(x)

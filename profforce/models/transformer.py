@@ -173,7 +173,7 @@ class TransformerTTS(nn.Module):
         )
 
     def frames(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """``hidden [B, U, D]`` -> normalised frames ``[B, U * R, M]``, stop logits ``[B, U * R]``."""
+        """``hidden [B, U, D]`` -> normalised ``[B, U * R, M]``, stop logits ``[B, U * R]``."""
         mel = self.mel_out(hidden).unflatten(-1, (-1, self.num_mels)).flatten(1, 2)
         return mel, self.stop_out(hidden).flatten(1)
 

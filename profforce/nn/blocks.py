@@ -3,6 +3,7 @@
 Shapes: B batch, U decoder steps, S symbols, D width.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,11 @@ from profforce.nn.attention import (
     build_self_attention,
 )
 
-ACTIVATIONS = {Activation.relu: F.relu, Activation.gelu: F.gelu, Activation.silu: F.silu}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.relu: F.relu,
+    Activation.gelu: F.gelu,
+    Activation.silu: F.silu,
+}
 
 
 class FeedForward(nn.Module):

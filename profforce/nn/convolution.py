@@ -1,5 +1,7 @@
 """Masked convolution stacks: padding never leaks into valid frames."""
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,7 +23,7 @@ class ConvStack(nn.Module):
         linear_last: bool = False,
     ) -> None:
         super().__init__()
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         self.convs = nn.ModuleList(nn.Conv1d(a, b, kernel, padding=kernel // 2) for a, b in pairs)
         plain = len(pairs) - 1 if linear_last else len(pairs)
         self.norms = nn.ModuleList(nn.LayerNorm(b) for _, b in pairs[:plain])

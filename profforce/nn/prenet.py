@@ -1,5 +1,7 @@
 """Prenet: a bottleneck with dropout that stays on at inference (Wang et al. 2017)."""
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,9 +17,7 @@ class Prenet(nn.Module):
     def __init__(self, inputs: int, width: int, num_layers: int, dropout: float) -> None:
         super().__init__()
         widths = [inputs, *[width] * num_layers]
-        self.layers = nn.ModuleList(
-            nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.dropout = dropout
 
     def forward(self, frames: Tensor, noise: PrenetNoise | None, steps: Tensor) -> Tensor:

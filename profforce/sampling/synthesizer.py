@@ -89,7 +89,7 @@ class Synthesizer:
         return cls(model, meta, config, vocoder)
 
     def check(self, text: str, where: str) -> list[int]:
-        """Symbol numbers of ``text``; a :class:`UserError` saying ``where`` if it cannot be read."""
+        """Symbol numbers of ``text``; a :class:`UserError` saying ``where`` if unreadable."""
         try:
             return self.tokenizer.encode(text)
         except UserError as err:

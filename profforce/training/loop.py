@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -14,9 +15,9 @@ from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
+from profforce.models.checkpoint import find_checkpoint
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
-from profforce.models.checkpoint import find_checkpoint
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
 from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
 from profforce.training.optim import clip_gradients
@@ -81,18 +82,16 @@ def train(
 class _Loop:
     """Steps, and what happens between them."""
 
-    def __init__(
-        self, state: TrainState, run_dir: Path, run_log: RunLog, report: Reporter
-    ) -> None:
+    def __init__(self, state: TrainState, run_dir: Path, run_log: RunLog, report: Reporter) -> None:
         self.state, self.run_dir, self.run_log, self.report = state, run_dir, run_log, report
         self.config = state.config
         self.device = state.device
-        self.fixed = fixed_sentences(
-            state.corpus.valid, self.config.trainer.num_eval_sentences
-        ).to(self.device)
+        self.fixed = fixed_sentences(state.corpus.valid, self.config.trainer.num_eval_sentences).to(
+            self.device
+        )
         self.seconds: dict[str, float] = {}
         self.sampler = BucketSampler(
-            state.corpus.train.num_frames, self.config.trainer.batch_size, self.config.seed
+            state.corpus.train.num_frames.tolist(), self.config.trainer.batch_size, self.config.seed
         )
 
     def run(self, flag: StopFlag) -> None:
@@ -177,7 +176,8 @@ class _Loop:
         state = self.state
         values = detached(scalars)
         epoch = state.batches_drawn // len(self.sampler)
-        values |= {"loss/learning_rate": state.schedule.get_last_lr()[0], "time/epoch": epoch}
+        values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
+        values["time/epoch"] = epoch
         values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
         if state.pool.mels:
             values |= state.pool.summary(step)
@@ -252,15 +252,15 @@ def endless_batches(
     """Batches for ever, from the ``drawn``-th on: the order is a function of seed and epoch."""
     epoch, position = divmod(drawn, len(sampler))
     while True:
-        loader: DataLoader[object] = DataLoader(
-            corpus.train,  # type: ignore[arg-type]
+        loader: DataLoader[Any] = DataLoader(
+            corpus.train,
             batch_sampler=sampler.batches(epoch)[position:],
             collate_fn=collate,
             num_workers=config.data.num_workers,
             generator=torch.Generator(),  # its own, so that a resume draws what the run drew
             multiprocessing_context="spawn" if config.data.num_workers else None,
         )
-        yield from loader  # type: ignore[misc]
+        yield from loader
         epoch, position = epoch + 1, 0
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
-from profforce.data.corpus import MelDataset
+from profforce.data.dataset import MelDataset
 from profforce.models.mirror import FreeRun, Mirror
 from profforce.nn.noise import PrenetNoise
 from profforce.training.seeds import derived_seed, generator
@@ -61,9 +61,7 @@ class SamplePool:
             stop_threshold=self.config.stop_threshold,
         )
         lengths = run.lengths.tolist()
-        self.mels = [
-            mel[:n].cpu().clone() for mel, n in zip(run.mel_before, lengths, strict=True)
-        ]
+        self.mels = [mel[:n].cpu().clone() for mel, n in zip(run.mel_before, lengths, strict=True)]
         self.stopped = run.stopped.tolist()
         self.made_at, self.draws = step, 0
         return run
@@ -119,4 +117,3 @@ class SamplePool:
 
     def _noise(self, step: int, rows: Tensor) -> PrenetNoise:
         return PrenetNoise(derived_seed(self.seed, "pool-noise", step), rows)
-

@@ -10,9 +10,6 @@ from torch import Tensor, nn
 from profforce.config import MethodName, TrainConfig
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
-from profforce.models.discriminator import LengthDiscriminator, build_discriminator
-from profforce.models.mirror import Mirror
-from profforce.models.transformer import TransformerTTS
 from profforce.models.checkpoint import (
     checkpoint_meta,
     load_meta,
@@ -20,6 +17,9 @@ from profforce.models.checkpoint import (
     prune,
     save_checkpoint,
 )
+from profforce.models.discriminator import LengthDiscriminator, build_discriminator
+from profforce.models.mirror import Mirror
+from profforce.models.transformer import TransformerTTS
 from profforce.training.gates import Gates
 from profforce.training.optim import build_average, build_optimizer, build_schedule
 from profforce.training.pool import SamplePool
@@ -59,16 +59,15 @@ class TrainState:
     def uses_pool(self) -> bool:
         """Whether the coming step trains on self-made utterances."""
         method = self.config.method
-        return (
-            method.name == MethodName.professor_forcing and self.step >= method.start_step
-        )
+        return method.name == MethodName.professor_forcing and self.step >= method.start_step
 
     @property
     def sampling_model(self) -> TransformerTTS:
         """The weights one samples with: averaged where an average is kept."""
         if self.average is None:
             return self.model
-        model: TransformerTTS = self.average.module
+        model = self.average.module
+        assert isinstance(model, TransformerTTS)
         # The average holds its own copy of the buffers, which only the start of a run sets.
         model.set_mel_statistics(self.model.mel_mean, self.model.mel_std)
         return model

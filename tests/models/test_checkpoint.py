@@ -75,7 +75,7 @@ def test_last_best_and_named(tmp_path: Path, model: TransformerTTS) -> None:
     assert find_checkpoint(tmp_path, "last").name == "step-10"
     assert find_checkpoint(tmp_path, "best").name == "step-2"
     assert find_checkpoint(tmp_path, "step-9").name == "step-9"
-    with pytest.raises(UserError, match="no checkpoint 'step-3'.*expected last, best or step-1"):
+    with pytest.raises(UserError, match=r"no checkpoint 'step-3'.*expected last, best or step-1"):
         find_checkpoint(tmp_path, "step-3")
     prune(tmp_path / "checkpoints", keep_last=1, keep_best=1)
     assert [step for step, _ in list_checkpoints(tmp_path / "checkpoints")] == [2, 10]
@@ -115,7 +115,7 @@ def test_foreign_checkpoints_and_missing_runs_are_refused(
     with pytest.raises(UserError, match="another format; got 99; expected format 1"):
         load_model(path, CPU)
     (path / "meta.json").write_text(json.dumps({**meta, "model": {"layers": 3}}))
-    with pytest.raises(UserError, match="cannot be loaded.*layers"):
+    with pytest.raises(UserError, match=r"cannot be loaded.*layers"):
         load_model(path, CPU)
 
 

@@ -67,7 +67,12 @@ def test_logits_are_clipped_and_losses_have_their_known_values() -> None:
 
 @pytest.mark.parametrize(
     ("real", "made", "value"),
-    [([1, 1], [-1, -1], 1.0), ([-1, -1], [1, 1], 0.0), ([1, -1], [1, -1], 0.5), ([0, 0], [0, 0], 0.5)],
+    [
+        ([1, 1], [-1, -1], 1.0),
+        ([-1, -1], [1, 1], 0.0),
+        ([1, -1], [1, -1], 0.5),
+        ([0, 0], [0, 0], 0.5),
+    ],
 )
 def test_accuracy(real: list[float], made: list[float], value: float) -> None:
     assert float(accuracy(torch.tensor(real) * 1.0, torch.tensor(made) * 1.0)) == value
@@ -81,7 +86,9 @@ def test_behaviour_joins_what_the_settings_name() -> None:
     assert both[:, 2, 11:].abs().sum() == 0
     only = DiscriminatorConfig(use_hidden=False)
     assert torch.equal(behaviour(hidden, mel, only, 2), both[..., 8:])
-    assert torch.equal(behaviour(hidden, mel, replace(DiscriminatorConfig(), use_outputs=False), 2), hidden)
+    assert torch.equal(
+        behaviour(hidden, mel, replace(DiscriminatorConfig(), use_outputs=False), 2), hidden
+    )
 
 
 def test_the_length_control_sees_zeros_only() -> None:

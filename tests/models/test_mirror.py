@@ -191,9 +191,7 @@ def test_an_utterance_alone_equals_itself_in_a_batch_of_32(
     g = torch.Generator().manual_seed(seed)
     mel_lengths = torch.randint(1, 22, (32,), generator=g)
     identity = torch.randint(0, 2**32, (32,), generator=g)
-    batch = model(
-        symbols, symbol_lengths, mel, mel_lengths, noise=PrenetNoise(1, identity)
-    )
+    batch = model(symbols, symbol_lengths, mel, mel_lengths, noise=PrenetNoise(1, identity))
     limit = torch.full((32,), 24)
     free = Mirror(model).free_run(
         symbols, symbol_lengths, limit, noise=PrenetNoise(1, identity), stop_threshold=0.6
@@ -242,7 +240,9 @@ def test_gradients_do_not_reach_padding() -> None:
 def speak(mirror: Mirror) -> Tensor:
     symbols, lengths = texts(2, 0)
     noise = PrenetNoise(0, torch.arange(2))
-    return mirror.free_run(symbols, lengths, torch.tensor([9, 9]), noise=noise, stop_threshold=0.99).mel
+    return mirror.free_run(
+        symbols, lengths, torch.tensor([9, 9]), noise=noise, stop_threshold=0.99
+    ).mel
 
 
 @pytest.mark.parametrize("change", ["optimizer", "load", "assign", "to", "buffer"])

@@ -22,7 +22,10 @@ def test_one_cell_does_not_depend_on_what_is_drawn_beside_it(
     noise = PrenetNoise(seed, torch.tensor([1, utterance, 2]))
     together = noise.keep(layer, torch.arange(step, step + 3), 12, 0.5)
     assert torch.equal(alone[0, 0], together[1, 0, :8])
-    assert torch.equal(noise.select(torch.tensor([1])).keep(layer, torch.arange(step, step + 3), 12, 0.5), together[1:2])
+    assert torch.equal(
+        noise.select(torch.tensor([1])).keep(layer, torch.arange(step, step + 3), 12, 0.5),
+        together[1:2],
+    )
 
 
 def test_rate_and_independence() -> None:

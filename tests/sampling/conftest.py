@@ -10,7 +10,9 @@ from profforce.models.checkpoint import checkpoint_meta, save_checkpoint
 from profforce.models.transformer import TransformerTTS
 from profforce.text.tokenizer import Tokenizer
 
-MEL = MelConfig(sample_rate=8000, n_fft=256, hop_length=128, win_length=256, fmax_hz=4000.0, num_mels=20)
+MEL = MelConfig(
+    sample_rate=8000, n_fft=256, hop_length=128, win_length=256, fmax_hz=4000.0, num_mels=20
+)
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,9 @@ def test_neither_order_nor_batch_changes_an_utterance(
     run: Path, order: list[int], batch_size: int
 ) -> None:
     alone = Synthesizer.from_run(run, replace(FAST, batch_size=1, griffin_lim_iterations=1))
-    together = Synthesizer.from_run(run, replace(FAST, batch_size=batch_size, griffin_lim_iterations=1))
+    together = Synthesizer.from_run(
+        run, replace(FAST, batch_size=batch_size, griffin_lim_iterations=1)
+    )
     truth = list(alone.synthesize(TEXTS))
     mixed = list(together.synthesize([TEXTS[i] for i in order]))
     for i, spoken in zip(order, mixed, strict=True):
@@ -78,7 +80,16 @@ def test_same_seed_same_bytes_other_seed_other_bytes(run: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "I", "7", "x" * 1000, "hello world " * 84, "Dr. Smith paid $4.50 at 4:30 p.m.!", "  spaced  "]
+    "text",
+    [
+        "a",
+        "I",
+        "7",
+        "x" * 1000,
+        "hello world " * 84,
+        "Dr. Smith paid $4.50 at 4:30 p.m.!",
+        "  spaced  ",
+    ],
 )
 def test_odd_texts_are_spoken(run: Path, tmp_path: Path, text: str) -> None:
     row = rows(run, [text], tmp_path, stop_threshold=0.2)[0]

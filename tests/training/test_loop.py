@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from profforce.config import MethodName, TrainConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_model
-from profforce.training.loop import train
 from profforce.training.logs import Report
+from profforce.training.loop import train
 
 TIMES = ("time/", "mem/")
 
@@ -145,7 +145,9 @@ def test_teacher_forcing_never_makes_a_pool(config: TrainConfig, run_dir: Path) 
 
 def test_pool_age_and_refresh_follow_the_step_number(config: TrainConfig, run_dir: Path) -> None:
     train(config, run_dir)
-    ages = {row["step"]: row["pool/age_steps"] for row in metrics(run_dir) if "pool/age_steps" in row}
+    ages = {
+        row["step"]: row["pool/age_steps"] for row in metrics(run_dir) if "pool/age_steps" in row
+    }
     # refreshed before steps 2, 5, 8, 11 (counted from 0); logged after the step
     assert ages == {3: 1, 4: 2, 5: 3, 6: 1, 7: 2, 8: 3, 9: 1, 10: 2, 11: 3, 12: 1}
 
