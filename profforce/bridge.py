@@ -67,7 +67,7 @@ def compose(
     """
     words = _checked(overrides)
     for word in words:
-        if word.startswith(("hydra.", "hydra/")):
+        if _is_hydra(word):
             raise UserError(
                 "this command has no run folder and no sweep",
                 where=f"override '{word}'",
@@ -166,7 +166,7 @@ def _composed(name: str, words: list[str], how: Launch) -> DictConfig:
     try:
         if how.resume is not None:
             with hydra.initialize_config_dir(str(_saved(how.resume)), version_base=VERSION_BASE):
-                return hydra.compose("config", words)
+                return hydra.compose("config", [w for w in words if not _is_hydra(w)])
         with hydra.initialize_config_module(CONF_PACKAGE, version_base=VERSION_BASE):
             return hydra.compose(name, [*words, *(extra or [])])
     except (HydraException, OmegaConfBaseException) as err:
@@ -203,7 +203,8 @@ def _resumed(words: list[str], how: Launch) -> list[str]:
     assert run is not None
     if how.multirun or how.config_dir is not None:
         raise UserError(
-            "--resume continues one run from its own settings; leave out -m, --config-dir"
+            "--resume continues one run from its own settings",
+            remedy="leave out --multirun and --config-dir",
         )
     if not (_saved(run) / "config.yaml").is_file():
         raise UserError(
@@ -214,7 +215,12 @@ def _resumed(words: list[str], how: Launch) -> list[str]:
     for word in words:
         if word.lstrip("+").startswith("hydra.run.dir="):
             raise UserError(f"--resume keeps the run folder {run}; leave out '{word}'")
-    return [*words, f"hydra.run.dir={quoted(str(run))}", "hydra.job.name=train"]
+    folder = f"hydra.run.dir={quoted(str(run))}"
+    return [*words, folder, "hydra.job.name=train", "hydra/job_logging=profforce"]
+
+
+def _is_hydra(word: str) -> bool:
+    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
 def _saved(run: Path) -> Path:
