@@ -27,7 +27,7 @@ class Report:
 class Reporter(Protocol):
     """Shows progress to a person."""
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: Report, /) -> None:
         """Take in the state of the run; called at every logged step."""
 
 

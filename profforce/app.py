@@ -1,0 +1,337 @@
+"""Command line of profforce: Typer outside, Hydra inside. Heavy imports wait for their command."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, cast
+
+import typer
+
+from profforce import __version__
+from profforce.errors import UserError, did_you_mean
+from profforce.groups import config_groups
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Base of Typer's usage errors, in whichever click Typer brings along."""
+
+app = typer.Typer(
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(invoke_without_command=True)
+app.add_typer(data_app, name="data")
+
+
+class Show(StrEnum):
+    """Which part of the composed settings to print."""
+
+    job = "job"
+    hydra = "hydra"
+    all = "all"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    0 done; 1 a fault, with its traceback; 2 what a person can mend, in one line; 130 and 143 after
+    SIGINT and SIGTERM. A signal during training leaves as ``SystemExit`` once the run is saved.
+    """
+    command = typer.main.get_command(app)
+    try:
+        with _sigterm_unwinds():
+            code = command.main(
+                args=None if argv is None else list(argv),
+                prog_name="profforce",
+                standalone_mode=False,
+            )
+    except UserError as err:
+        return _refuse(str(err))
+    except UsageError as err:
+        return _refuse(_usage_line(cast(typer.BadParameter, err)))
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """Let SIGTERM run the ``finally`` blocks, as Ctrl-C does; training has its own handler."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not the main thread: signals are the caller's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _refuse(message: str) -> int:
+    say(f"error: {message}", "red")
+    return 2
+
+
+def _usage_line(err: typer.BadParameter) -> str:
+    """Typer's complaint in one line, with the way to the help."""
+    text = " ".join(err.format_message().split()).rstrip(".")
+    command = err.ctx.command_path if err.ctx else "profforce"
+    return f"{text[:1].lower()}{text[1:]}; see '{command} --help'"
+
+
+def say(text: str, style: str = "") -> None:
+    """One line to stderr; a rich console obeys NO_COLOR and pipes."""
+    from rich.console import Console
+
+    Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _complete_train(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("train", ctx, incomplete)
+
+
+def _complete_sample(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("sample", ctx, incomplete)
+
+
+def _complete(name: str, ctx: typer.Context, incomplete: str) -> list[str]:
+    from profforce.completion import at_equals, complete
+
+    words = list(ctx.params.get("overrides") or [])
+    return complete(name, [*words, "="] if at_equals() else words, incomplete)
+
+
+def _group_list() -> str:
+    rows = [f"[b]{name}[/b]={'|'.join(choices)}" for name, choices in config_groups().items()]
+    return "Config groups: " + "  ".join(rows)
+
+
+TrainOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b].",
+        autocompletion=_complete_train,
+    ),
+]
+SampleOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b].",
+        autocompletion=_complete_sample,
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Train autoregressive mel-spectrogram TTS on its own outputs, and sample from it."""
+    _help_if_alone(ctx)
+
+
+@data_app.callback()
+def data(ctx: typer.Context) -> None:
+    """Make or fetch a corpus."""
+    _help_if_alone(ctx)
+
+
+def _help_if_alone(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+@app.command(epilog=_group_list())
+def train(
+    overrides: TrainOverrides = None,
+    multirun: Annotated[
+        bool, typer.Option("--multirun", "-m", help="Sweep over comma-separated values.")
+    ] = False,
+    cfg: Annotated[
+        Show | None, typer.Option("--cfg", "-c", help="Print the settings and stop.")
+    ] = None,
+    config_dir: Annotated[
+        Path | None, typer.Option(help="Extra folder with config groups.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run folder to continue.")
+    ] = None,
+) -> None:
+    """Train a model; prints the run folder. Stopped by Ctrl-C or SIGTERM it saves first."""
+    from profforce.bridge import Launch, launch
+
+    if config_dir is not None and not config_dir.is_dir():
+        raise UserError("no such folder", where=f"--config-dir {config_dir}")
+    how = Launch(multirun, cfg.value if cfg else None, config_dir, resume)
+    launch("train", _TrainTask(resume is not None), list(overrides or []), how)
+
+
+class _TrainTask:
+    """The task that Hydra runs; picklable, so that launchers can send it to other processes."""
+
+    __name__ = __qualname__ = "train"
+
+    def __init__(self, resume: bool) -> None:
+        self.resume = resume
+
+    def __call__(self, cfg: object, run_dir: Path) -> float:
+        from profforce.config import TrainConfig
+        from profforce.display import training_display
+        from profforce.training.loop import train as run
+
+        assert isinstance(cfg, TrainConfig)
+        with training_display(cfg.trainer.steps) as report:
+            score = run(cfg, run_dir, resume=self.resume, report=report)
+        typer.echo(run_dir)
+        return score
+
+
+@data_app.command("prepare")
+def prepare(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="|".join(config_groups()["data"]),
+            autocompletion=lambda: config_groups()["data"],
+        ),
+    ],
+    overrides: TrainOverrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Make or fetch the corpus NAME and cache its mel features; can be interrupted and repeated.
+
+    NAME stands for data=NAME; all other settings are those of profforce train.
+    """
+    from profforce.bridge import compose
+    from profforce.config import TrainConfig
+    from profforce.display import log_to_stderr, preparation_summary, work_display
+
+    words = [f"data={_corpus_name(name, overrides or [])}", *(overrides or [])]
+    cfg = compose(TrainConfig, "train", words)
+    log_to_stderr()
+    with work_display() as progress:
+        from profforce.data.prepare import prepare as run
+
+        report = run(cfg.data, cfg.text, cfg.mel, progress)
+    if as_json:
+        row = {**asdict(report), "num_utterances": report.num_utterances}
+        typer.echo(json.dumps(row, default=str, ensure_ascii=False))
+    else:
+        typer.echo(preparation_summary(report))
+
+
+def _corpus_name(name: str, overrides: Sequence[str]) -> str:
+    names = config_groups()["data"]
+    if name not in names:
+        raise UserError(
+            f"there is no corpus '{name}'{did_you_mean(name, names)}", expected="|".join(names)
+        )
+    for word in overrides:
+        if word.lstrip("+~").startswith("data="):
+            raise UserError(f"NAME is '{name}' already; leave out '{word}'")
+    return name
+
+
+@app.command()
+def sample(
+    run: Annotated[Path, typer.Option(help="Folder of a training run.")],
+    out: Annotated[Path, typer.Option(help="Folder for wav, mel and picture.")],
+    overrides: SampleOverrides = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text; may be repeated.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE|-", help="A file with a text a line; - is stdin."),
+    ] = None,
+) -> None:
+    """Speak texts with a trained run; prints one JSON line an utterance."""
+    from profforce.bridge import compose
+    from profforce.config import SampleConfig
+    from profforce.display import log_to_stderr, work_display
+
+    cfg = compose(SampleConfig, "sample", list(overrides or []))
+    texts = _texts(text, source)
+    log_to_stderr()
+    with work_display() as progress:
+        from profforce.sampling.run import sample as speak
+
+        for number, row in enumerate(speak(cfg, run, texts, out), 1):
+            typer.echo(json.dumps(row, ensure_ascii=False))
+            progress("speaking", number, len(texts))
+
+
+def _texts(given: list[str] | None, source: Path | None) -> list[str]:
+    """Texts of ``--text``, or the lines that are not blank of ``--input``."""
+    if bool(given) == (source is not None):
+        raise UserError("give either --text TEXT or --input FILE", remedy="see profforce sample -h")
+    if source is None:
+        return list(given or [])
+    try:
+        raw = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+        lines = raw.decode("utf-8-sig").splitlines()
+    except OSError as err:
+        raise UserError("cannot be read", where=source, got=err.strerror) from err
+    except UnicodeDecodeError as err:
+        raise UserError(
+            "is not UTF-8",
+            where=source,
+            got=f"byte 0x{err.object[err.start]:02x} at {err.start}",
+            remedy="save it as UTF-8",
+        ) from err
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise UserError("holds no text", where=source, expected="a text a line")
+    return texts
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Say what this machine offers; exit code 1 if something needed is broken."""
+    from profforce.doctor import examine
+
+    findings = examine()
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        from profforce.display import show_findings
+
+        show_findings(findings)
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,135 @@
+"""Progress and tables for people, with rich: bars on a terminal, sparse plain lines elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from profforce.data.prepare import PrepareReport
+    from profforce.data.progress import Progress as WorkProgress
+    from profforce.doctor import Finding
+    from profforce.training.logs import Report, Reporter
+
+PLAIN_EVERY_S = 5.0
+MARKS = {True: "ok", None: "-", False: "BROKEN"}
+
+
+def log_to_stderr() -> None:
+    """Send the library's log lines to stderr, for commands that Hydra does not set up."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+
+@contextmanager
+def _above_bar(bar: Progress) -> Iterator[None]:
+    """Run ``bar``, with log lines scrolling above it instead of through it."""
+    handlers = [h for h in logging.getLogger().handlers if type(h) is logging.StreamHandler]
+    with bar:
+        before = [(handler, handler.setStream(sys.stderr)) for handler in handlers]
+        try:
+            yield
+        finally:
+            for handler, stream in before:
+                if stream is not None:  # None: it was this stream already
+                    handler.setStream(stream)
+
+
+@contextmanager
+def training_display(steps: int) -> Iterator["Reporter | None"]:
+    """A bar with rate and time left; None off a terminal, where the loop logs plain lines."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
+    with _above_bar(bar):
+        task = bar.add_task("training", total=steps, note="")
+
+        def report(now: "Report") -> None:
+            note = f"loss {now.loss:.3f} {now.steps_a_second:.1f} steps/s {now.note}"
+            bar.update(task, completed=now.step, note=note)
+
+        yield report
+
+
+@contextmanager
+def work_display() -> Iterator["WorkProgress"]:
+    """Shows ``(label, done, total)`` of any long work."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _PlainLines(console)
+        return
+    # A bar that redirects stdout writes to the console's stderr: right only if both are one screen.
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    bar = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
+    with _above_bar(bar):
+        tasks: dict[str, TaskID] = {}
+
+        def progress(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bar.add_task(label, total=total)
+            bar.update(tasks[label], completed=done, total=total)
+
+        yield progress
+
+
+class _PlainLines:
+    """A line at the end of each piece of work and every few seconds before."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.last, self.began = console, time.monotonic(), time.monotonic()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done < total and now - self.last < PLAIN_EVERY_S:
+            return
+        self.last = now
+        line = f"{label}: {done}/{total} after {now - self.began:.0f} s"
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_findings(findings: Sequence["Finding"]) -> None:
+    """The doctor's table on stdout."""
+    table = Table("", "what", "found", box=None)
+    styles = {True: "green", None: "dim", False: "bold red"}
+    for finding in findings:
+        table.add_row(MARKS[finding.ok], finding.name, finding.value, style=styles[finding.ok])
+    Console(soft_wrap=True).print(table, markup=False)
+
+
+def preparation_summary(report: "PrepareReport") -> str:
+    """What ``profforce data prepare`` prints for people."""
+    lines = [
+        f"{report.kind} corpus in {report.root}: {report.num_train} utterances for training, "
+        f"{report.num_valid} for validation, {report.minutes:.1f} minutes of speech"
+    ]
+    if report.speakers:
+        lines.append(f"speakers: {', '.join(report.speakers)}")
+    lines += [f"left out, {reason}: {count}" for reason, count in report.skipped.items()]
+    lines += [
+        f"outside the alphabet: {unknown.symbol!r} {unknown.count} times, first in {unknown.where}"
+        for unknown in report.unknown_symbols
+    ]
+    return "\n".join(lines)
