@@ -36,7 +36,7 @@ def test_every_sample_is_drawn_once_before_any_is_drawn_again(state: TrainState)
     pool.refresh(state.mirror, 4, CPU)
     assert len(set(pool.indices)) == 6
     drawn = [pool.draw(4, CPU).batch.indices.tolist() for _ in range(3)]
-    flat = sum(drawn, [])
+    flat = [index for part in drawn for index in part]
     assert sorted(flat[:6]) == sorted(flat[6:]) == sorted(pool.indices)
     assert flat[:6] != flat[6:]
     assert len(pool.draw(99, CPU).batch) == 6
