@@ -1,0 +1,49 @@
+# Two commands do it all on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+RUN := runs/demo
+
+.PHONY: setup demo demo-score test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (PyTorch is large: about two minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,dev]"
+	@touch $@
+
+# An interrupted demo continues; a finished one is only sampled again. Remove runs/demo to start afresh.
+demo: $(STAMP)
+	@$(BIN)/profforce data prepare demo
+	@if [ -d $(RUN)/checkpoints ]; then $(BIN)/profforce train --resume $(RUN); \
+	else $(BIN)/profforce train experiment=demo hydra.run.dir=$(RUN); fi
+	@$(BIN)/profforce sample --run $(RUN) --input data/texts/demo_listen.txt --out out/demo
+	@echo "training curves: $(BIN)/tensorboard --logdir $(RUN)/tb"
+	@echo "done: listen to out/demo/*.wav, look at out/demo/*.png (mel, alignment, stop curve)"
+
+# Word error rate of the demo model by Whisper, beside the corpus' own and the vocoded corpus'.
+demo-score: $(STAMP)
+	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,dev,judges]"
+	@$(BIN)/python tools/demo_score.py --run $(RUN) --sentences data/texts/demo_unseen.txt \
+		--corpus data/demo --num 50 --out out/demo-score --json out/demo-score.json
+
+test: $(STAMP)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not gpu" --durations=10
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python tools/bench_step.py
+
+# Never removes runs, samples or corpora.
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
