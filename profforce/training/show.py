@@ -31,14 +31,14 @@ def show_reading(
     folder.mkdir(parents=True, exist_ok=True)
     rate = corpus.mel.sample_rate
     for i, text in enumerate(reading.batch.texts):
-        behaviours = _behaviours(reading, i, factor)
-        for behaviour in behaviours:
+        pair = behaviours(reading, i, factor)
+        for behaviour in pair:
             audio = vocoder(torch.as_tensor(behaviour.mel))
             write_audio(folder / f"{i}-{behaviour.name}.wav", audio, rate)
             board.add_audio(f"{i}/{behaviour.name}", audio[None], step, rate)
         symbols = reading.batch.symbols[i, : int(reading.batch.symbol_lengths[i])].tolist()
         figure = draw_comparison(
-            *behaviours,
+            *pair,
             symbols=[corpus.tokenizer.symbols[n] for n in symbols],
             title=f"step {step}: {text}",
             mel_config=corpus.mel,
@@ -48,7 +48,8 @@ def show_reading(
         board.add_figure(f"{i}/comparison", figure, step, close=False)
 
 
-def _behaviours(reading: Reading, i: int, factor: int) -> tuple[Behaviour, Behaviour]:
+def behaviours(reading: Reading, i: int, factor: int) -> tuple[Behaviour, Behaviour]:
+    """Utterance ``i`` teacher-forced and free-running, without padding; ``factor`` is R."""
     forced, free = reading.teacher_forced, reading.free_running
     frames, made = int(reading.batch.mel_lengths[i]), int(free.lengths[i])
     symbols = int(reading.batch.symbol_lengths[i])
