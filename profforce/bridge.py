@@ -16,14 +16,15 @@ from typing import Any, Literal, TypeVar
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from profforce.config import SampleConfig, TrainConfig
-from profforce.errors import UserError, did_you_mean
-from profforce.groups import CONF_PACKAGE, config_groups
+from profforce.errors import UserError
+from profforce.explain import explain, located, near_key
+from profforce.groups import CONF_PACKAGE
 
 Config = TypeVar("Config", TrainConfig, SampleConfig)
 VERSION_BASE = "1.3"
@@ -85,25 +86,40 @@ def launch(
         The task's result; None for a sweep and for ``how.show``.
 
     Raises:
-        UserError: as :func:`compose`; also a resumed folder that is no run, and a run folder that
-            cannot be made.
+        UserError: as :func:`compose`; also a resumed folder that is no run, a folder that holds
+            another run already, and one that cannot be made.
     """
-    words = _checked(overrides)
+    given = _checked(overrides)
     _refuse_processes()
-    if how.resume is not None:
-        words = _resumed(words, how)
-    if not how.multirun and how.show is None:  # a mistake must not leave or change a run folder
-        _typed(_composed(name, words, how), TrainConfig)
+    words = given if how.resume is None else _resumed(given, how.resume, how)
+    if not how.multirun and how.show is None:  # a mistake must neither leave nor change a folder
+        raw = _composed(name, words, how)
+        if how.resume is None:
+            _refuse_used(raw)
+        _typed(raw, TrainConfig)
     argv = [f"profforce {name}", *_flags(how), *words]
-    return _run_hydra(name, task, argv, lambda err: explain(err, name, words, how))
+    try:
+        return _run_hydra(name, task, argv)
+    except (HydraException, OmegaConfBaseException) as err:
+        resumed = how.resume is not None
+        raise UserError(explain(err, SCHEMAS[name], given, resumed=resumed)) from err
 
 
-def _run_hydra(
-    name: str,
-    task: Callable[[TrainConfig, Path], Any],
-    argv: list[str],
-    explained: Callable[[BaseException], str],
-) -> Any:
+def _refuse_used(raw: DictConfig) -> None:
+    """Refuse a run folder with checkpoints before Hydra writes other settings into it."""
+    try:
+        folder = Path(OmegaConf.select(raw, "hydra.run.dir"))
+    except OmegaConfBaseException:  # it depends on the job: the loop looks again
+        return
+    if (folder / "checkpoints").exists():
+        raise UserError(
+            "the folder holds a run already",
+            where=folder,
+            remedy=f"continue it with --resume {folder}, or choose another hydra.run.dir",
+        )
+
+
+def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[str]) -> Any:
     box: dict[str, Any] = {}
 
     def job(raw: DictConfig) -> Any:
@@ -123,8 +139,6 @@ def _run_hydra(
     with _arguments(argv):
         try:
             main()
-        except (HydraException, OmegaConfBaseException) as err:
-            raise UserError(explained(err)) from err
         except OSError as err:
             raise UserError(f"cannot make the run folder: {err}") from err
     if "error" in box:
@@ -168,13 +182,16 @@ def _composed(name: str, words: list[str], how: Launch) -> DictConfig:
             with hydra.initialize_config_dir(str(_saved(how.resume)), version_base=VERSION_BASE):
                 return hydra.compose("config", [w for w in words if not _is_hydra(w)])
         with hydra.initialize_config_module(CONF_PACKAGE, version_base=VERSION_BASE):
-            return hydra.compose(name, [*words, *(extra or [])])
+            return hydra.compose(name, [*words, *(extra or [])], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as err:
-        raise UserError(explain(err, name, words, how)) from err
+        resumed = how.resume is not None
+        raise UserError(explain(err, SCHEMAS[name], words, resumed=resumed)) from err
 
 
 def _typed(raw: DictConfig, schema: type[Config]) -> Config:
     """Turn a composed config into an instance of ``schema``, whose own checks run here."""
+    with open_dict(raw):
+        raw.pop("hydra", None)
     if missing := sorted(OmegaConf.missing_keys(raw)):
         raise UserError(f"no value for {', '.join(missing)}", remedy=f"add {missing[0]}=VALUE")
     try:
@@ -182,7 +199,7 @@ def _typed(raw: DictConfig, schema: type[Config]) -> Config:
         merged = OmegaConf.merge(OmegaConf.structured(schema), plain)  # that "+key=" is checked too
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as err:
-        raise UserError(_first_line(err) + _near_key(str(err.full_key or ""), schema)) from err
+        raise UserError(located(err) + near_key(str(err.full_key or ""), schema)) from err
     except ValueError as err:
         raise UserError(str(err)) from err
     assert isinstance(made, schema)
@@ -197,10 +214,8 @@ def _checked(overrides: Sequence[str]) -> list[str]:
     return [w.removeprefix("+") if w.startswith("+experiment=") else w for w in overrides]
 
 
-def _resumed(words: list[str], how: Launch) -> list[str]:
-    """Overrides that continue the run ``how.resume`` in its own folder, from its own settings."""
-    run = how.resume
-    assert run is not None
+def _resumed(words: list[str], run: Path, how: Launch) -> list[str]:
+    """Overrides that continue ``run`` in its own folder, from its own settings."""
     if how.multirun or how.config_dir is not None:
         raise UserError(
             "--resume continues one run from its own settings",
@@ -208,7 +223,7 @@ def _resumed(words: list[str], how: Launch) -> list[str]:
         )
     if not (_saved(run) / "config.yaml").is_file():
         raise UserError(
-            "is no run folder: it has no .hydra/config.yaml",
+            "no run to resume here: .hydra/config.yaml is missing",
             where=run,
             remedy="give the folder that profforce train made, such as runs/DATE/TIME",
         )
@@ -239,51 +254,3 @@ def _refuse_processes() -> None:
 def quoted(value: str) -> str:
     """``value`` as a quoted string of Hydra's override grammar."""
     return "'" + value.replace("\\'", "\\\\'").replace("'", "\\'") + "'"
-
-
-def known_keys(schema: type) -> list[str]:
-    """Dotted names of all settings of ``schema``."""
-
-    def walk(node: Any, prefix: str) -> Iterator[str]:
-        for key in node if isinstance(node, dict) else ():
-            full = f"{prefix}{key}"
-            yield full
-            yield from walk(node[key], f"{full}.")
-
-    return list(walk(OmegaConf.to_container(OmegaConf.structured(schema)), ""))
-
-
-def _near_key(key: str, schema: type) -> str:
-    known = known_keys(schema)
-    same_leaf = [k for k in known if k.rpartition(".")[2] == key.rpartition(".")[2] and k != key]
-    if key and key not in known and same_leaf:
-        return f"; did you mean '{same_leaf[0]}'?"
-    return did_you_mean(key, [*known, *config_groups()]) if key and key not in known else ""
-
-
-def _first_line(err: BaseException) -> str:
-    text = str(err).splitlines()[0] if str(err) else type(err).__name__
-    full = getattr(err, "full_key", None)
-    return f"{text} (at '{full}')" if full else text
-
-
-def explain(err: BaseException, name: str, words: Sequence[str], how: Launch) -> str:
-    """One line for an error of Hydra or OmegaConf."""
-    first = str(err).splitlines()[0] if str(err) else type(err).__name__
-    if isinstance(err, MissingConfigException) and err.options:
-        group, _, choice = (err.missing_cfg_file or "").rpartition("/")
-        options = [o for o in err.options if not o.endswith("_schema")]
-        near = did_you_mean(choice, options)
-        return f"config group '{group}' has no '{choice}'{near} (choices: {', '.join(options)})"
-    if isinstance(err, OverrideParseException):
-        return f"cannot parse override '{err.override}', expected KEY=VALUE: {first}"
-    if first.startswith(("Ambiguous value", "Sweep parameters")):
-        return f"{first}: use profforce train -m to sweep, [a,b] for a list, or quote it"
-    if first.startswith(("Could not override", "Could not find")):
-        for key in (w.lstrip("+~").split("=", 1)[0].split("@", 1)[0] for w in words):
-            if f"'{key}'" in first:
-                if how.resume is not None and key in config_groups():
-                    return f"a resumed run keeps its '{key}'; override single values of it instead"
-                return f"no config key or group '{key}'{_near_key(key, SCHEMAS[name])}"
-    cause = err.__cause__
-    return _first_line(cause if isinstance(cause, OmegaConfBaseException) else err)

@@ -1,0 +1,77 @@
+"""Errors of Hydra and OmegaConf in one line each, with the nearest name that would have worked."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from profforce.errors import did_you_mean
+from profforce.groups import config_groups
+
+
+def explain(
+    err: BaseException, schema: type, overrides: Sequence[str], *, resumed: bool = False
+) -> str:
+    """What went wrong while composing.
+
+    Args:
+        err: an error of Hydra or OmegaConf.
+        schema: the dataclass that the config was to fill.
+        overrides: the words that the user gave.
+        resumed: the config is that of an earlier run, whose groups are fixed.
+    """
+    first = _first_line(err)
+    keys = [word.lstrip("+~").split("=", 1)[0].split("@", 1)[0] for word in overrides]
+    fixed = [key for key in keys if key in config_groups()] if resumed else []
+    if fixed:
+        return f"a resumed run keeps its '{fixed[0]}'; override single values of it instead"
+    if isinstance(err, MissingConfigException) and err.options:
+        group, _, choice = (err.missing_cfg_file or "").rpartition("/")
+        options = [option for option in err.options if not option.endswith("_schema")]
+        near = did_you_mean(choice, options)
+        return f"config group '{group}' has no '{choice}'{near} (choices: {', '.join(options)})"
+    if isinstance(err, OverrideParseException):
+        return f"cannot parse override '{err.override}', expected KEY=VALUE: {first}"
+    if first.startswith(("Ambiguous value", "Sweep parameters")):
+        return f"{first}: use profforce train -m to sweep, [a,b] for a list, or quote it"
+    if first.startswith("Could not append"):
+        return f"{first} Leave out the '+'"
+    if first.startswith(("Could not override", "Could not find")):
+        for key in keys:
+            if f"'{key}'" in first:
+                return f"no config key or group '{key}'{near_key(key, schema)}"
+    cause = err.__cause__
+    return located(cause if isinstance(cause, OmegaConfBaseException) else err)
+
+
+def located(err: BaseException) -> str:
+    """First line of ``err`` and the key that it is about."""
+    key = getattr(err, "full_key", None)
+    return f"{_first_line(err)} (at '{key}')" if key else _first_line(err)
+
+
+def near_key(key: str, schema: type) -> str:
+    """``"; did you mean 'trainer.lr'?"`` for a ``key`` that ``schema`` lacks, or an empty string.
+
+    A name that is right but for its section comes first, then the nearest of the same depth.
+    """
+    known = list(_keys(OmegaConf.to_container(OmegaConf.structured(schema)), ""))
+    if not key or key in known:
+        return ""
+    same_leaf = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    if same_leaf:
+        return f"; did you mean '{same_leaf[0]}'?"
+    same_depth = [name for name in [*known, *config_groups()] if name.count(".") == key.count(".")]
+    return did_you_mean(key, same_depth)
+
+
+def _keys(node: Any, prefix: str) -> Iterator[str]:
+    for key in node if isinstance(node, dict) else ():
+        yield f"{prefix}{key}"
+        yield from _keys(node[key], f"{prefix}{key}.")
+
+
+def _first_line(err: BaseException) -> str:
+    return str(err).splitlines()[0] if str(err) else type(err).__name__
