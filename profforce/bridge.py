@@ -23,8 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from profforce.config import SampleConfig, TrainConfig
 from profforce.errors import UserError
-from profforce.explain import explain, located, near_key
-from profforce.groups import CONF_PACKAGE
+from profforce.explain import explain, key_of, located, near_key
+from profforce.groups import CONF_PACKAGE, config_groups
 
 Config = TypeVar("Config", TrainConfig, SampleConfig)
 VERSION_BASE = "1.3"
@@ -101,8 +101,7 @@ def launch(
     try:
         return _run_hydra(name, task, argv)
     except (HydraException, OmegaConfBaseException) as err:
-        resumed = how.resume is not None
-        raise UserError(explain(err, SCHEMAS[name], given, resumed=resumed)) from err
+        raise UserError(explain(err, SCHEMAS[name], given)) from err
 
 
 def _refuse_used(raw: DictConfig) -> None:
@@ -184,8 +183,7 @@ def _composed(name: str, words: list[str], how: Launch) -> DictConfig:
         with hydra.initialize_config_module(CONF_PACKAGE, version_base=VERSION_BASE):
             return hydra.compose(name, [*words, *(extra or [])], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as err:
-        resumed = how.resume is not None
-        raise UserError(explain(err, SCHEMAS[name], words, resumed=resumed)) from err
+        raise UserError(explain(err, SCHEMAS[name], words)) from err
 
 
 def _typed(raw: DictConfig, schema: type[Config]) -> Config:
@@ -228,8 +226,13 @@ def _resumed(words: list[str], run: Path, how: Launch) -> list[str]:
             remedy="give the folder that profforce train made, such as runs/DATE/TIME",
         )
     for word in words:
-        if word.lstrip("+").startswith("hydra.run.dir="):
+        if key_of(word) == "hydra.run.dir":
             raise UserError(f"--resume keeps the run folder {run}; leave out '{word}'")
+        if key_of(word) in config_groups():
+            raise UserError(
+                f"a resumed run keeps its {key_of(word)}; leave out '{word}'",
+                remedy="single values may change",
+            )
     folder = f"hydra.run.dir={quoted(str(run))}"
     return [*words, folder, "hydra.job.name=train", "hydra/job_logging=profforce"]
 

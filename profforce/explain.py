@@ -11,22 +11,15 @@ from profforce.errors import did_you_mean
 from profforce.groups import config_groups
 
 
-def explain(
-    err: BaseException, schema: type, overrides: Sequence[str], *, resumed: bool = False
-) -> str:
+def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
     """What went wrong while composing.
 
     Args:
         err: an error of Hydra or OmegaConf.
         schema: the dataclass that the config was to fill.
         overrides: the words that the user gave.
-        resumed: the config is that of an earlier run, whose groups are fixed.
     """
     first = _first_line(err)
-    keys = [word.lstrip("+~").split("=", 1)[0].split("@", 1)[0] for word in overrides]
-    fixed = [key for key in keys if key in config_groups()] if resumed else []
-    if fixed:
-        return f"a resumed run keeps its '{fixed[0]}'; override single values of it instead"
     if isinstance(err, MissingConfigException) and err.options:
         group, _, choice = (err.missing_cfg_file or "").rpartition("/")
         options = [option for option in err.options if not option.endswith("_schema")]
@@ -39,11 +32,16 @@ def explain(
     if first.startswith("Could not append"):
         return f"{first} Leave out the '+'"
     if first.startswith(("Could not override", "Could not find")):
-        for key in keys:
+        for key in map(key_of, overrides):
             if f"'{key}'" in first:
                 return f"no config key or group '{key}'{near_key(key, schema)}"
     cause = err.__cause__
     return located(cause if isinstance(cause, OmegaConfBaseException) else err)
+
+
+def key_of(override: str) -> str:
+    """``trainer.lr`` of ``+trainer.lr=1``; the group alone of ``group@package=choice``."""
+    return override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
 
 
 def located(err: BaseException) -> str:
