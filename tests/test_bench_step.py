@@ -33,10 +33,12 @@ def test_every_case_is_measured(bench: ModuleType, capsys: pytest.CaptureFixture
         f"{attention}/{what}"
         for attention in ("linear", "softmax")
         for what in (
-            "teacher_forced_step",
+            "teacher_forcing_step",
             "professor_forcing_step",
-            "mirror_step_batch_1",
-            "mirror_step_batch_32",
+            "professor_forcing_step_gate_shut",
+            "mirror_step_b1",
+            "mirror_step_b32",
+            "mirror_step_b128",
         )
     }
     for row in result["ms"].values():

@@ -2,10 +2,10 @@
 
     python tools/bench_step.py --repeats 20 --threads 1
 
-Takes in turn, so that whatever else the machine does falls on all alike: a teacher-forced step, a
-professor-forcing step (both with backward pass and optimizers) and one decoder step of the mirror
-for one and for 32 utterances, each with linear and with softmax self-attention. Needs no corpus:
-the texts and mels are noise of a typical length.
+Takes in turn, so that whatever else the machine does falls on all alike: a step of teacher forcing,
+one of professor forcing with the gate open and with it shut (all with backward pass and optimizers)
+and one decoder step of the mirror for 1, 32 and 128 utterances, each with linear and with softmax
+self-attention. Needs no corpus: the texts and mels are noise of the demo's mean lengths.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from profforce.training.pool import PoolBatch
 from profforce.training.step import professor_forcing_step
 
 ATTENTIONS = ("linear", "softmax")
-MIRROR_BATCHES = (1, 32)
+MIRROR_BATCHES = (1, 32, 128)
 NUM_SYMBOLS = 48
 NUM_WARMUP = 2
 
@@ -72,21 +72,25 @@ def build_cases(
     for attention in ATTENTIONS:
         words = ["experiment=demo", f"model.attention={attention}", *overrides]
         config = compose(TrainConfig, "train", words)
-        cases[f"{attention}/teacher_forced_step"] = training_step(config, sizes, device, pool=False)
-        cases[f"{attention}/professor_forcing_step"] = training_step(
-            config, sizes, device, pool=True
-        )
+        weight = config.method.weight
+        for form, weights in {
+            "teacher_forcing_step": None,
+            "professor_forcing_step": (weight, 0.0),
+            "professor_forcing_step_gate_shut": (0.0, 0.0),
+        }.items():
+            cases[f"{attention}/{form}"] = training_step(config, sizes, device, weights)
         for batch in MIRROR_BATCHES:
-            cases[f"{attention}/mirror_step_batch_{batch}"] = MirrorStep(
-                config, sizes, device, batch
-            )
+            cases[f"{attention}/mirror_step_b{batch}"] = MirrorStep(config, sizes, device, batch)
     return cases
 
 
 def training_step(
-    config: TrainConfig, sizes: Sizes, device: torch.device, *, pool: bool
+    config: TrainConfig, sizes: Sizes, device: torch.device, weights: tuple[float, float] | None
 ) -> Callable[[], None]:
-    """A whole optimizer step, on a batch that stays the same."""
+    """A whole optimizer step, on a batch that stays the same.
+
+    ``weights`` (C_f, C_t) are those of professor forcing; None is teacher forcing, without a pool.
+    """
     model = build_model(config, device).train()
     judge = build_discriminator(config.discriminator, config.model, config.mel.num_mels).to(device)
     control = LengthDiscriminator(config.discriminator.crop_steps).to(device)
@@ -95,7 +99,7 @@ def training_step(
     real = make_batch(config, sizes, config.trainer.batch_size).to(device)
     noise = PrenetNoise(config.seed, real.indices)
     made = None
-    if pool:
+    if weights is not None:
         size = config.freerun.batch_size or config.trainer.batch_size
         batch = make_batch(config, sizes, size).to(device)
         made = PoolBatch(batch, PrenetNoise(config.seed + 1, batch.indices))
@@ -109,7 +113,7 @@ def training_step(
             real,
             made,
             noise=noise,
-            weights=(config.method.weight, config.method.teacher_weight),
+            weights=weights or (0.0, 0.0),
             crop_generator=crops,
             config=config,
         )
