@@ -6,6 +6,7 @@ person can mend leaves this file as one ``UserError``.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -255,5 +256,10 @@ def _refuse_processes() -> None:
 
 
 def quoted(value: str) -> str:
-    """``value`` as a quoted string of Hydra's override grammar."""
-    return "'" + value.replace("\\'", "\\\\'").replace("'", "\\'") + "'"
+    """``value`` as a quoted string of Hydra's override grammar.
+
+    Backslashes count there only before a quote, the closing one included.
+    """
+    inner = re.sub(r"(\\*)'", r"\1\1\'", value)
+    trailing = inner[len(inner.rstrip("\\")) :]
+    return f"'{inner}{trailing}'"

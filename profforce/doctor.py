@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from profforce import __version__
+
 REQUIRED = (
     "torch",
     "torchaudio",
@@ -47,7 +49,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; nothing here raises."""
     return [
-        Finding("profforce", version("profforce"), True),
+        Finding("profforce", __version__, True),
         Finding("python", f"{platform.python_version()} on {platform.platform()}", True),
         *(_package(name) for name in REQUIRED),
         *_devices(),

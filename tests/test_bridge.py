@@ -1,0 +1,138 @@
+"""What the bridge to Hydra accepts and refuses, and that a mistake changes nothing on disk."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profforce.bridge import Launch, compose, launch, quoted
+from profforce.config import SampleConfig, TextFrontEnd, TrainConfig
+from profforce.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def never(cfg: TrainConfig, run_dir: Path) -> None:
+    raise AssertionError("the task must not run")
+
+
+def nothing(cfg: TrainConfig, run_dir: Path) -> None:
+    """A task that has nothing to do."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0$"), min_size=1))
+def test_any_path_survives_the_override_grammar(path: str) -> None:
+    override = OverridesParser.create().parse_override(f"key={quoted(path)}")
+    assert override.value() == path
+
+
+def test_composing_gives_the_dataclasses_with_their_enums() -> None:
+    cfg = compose(
+        TrainConfig,
+        "train",
+        ["text.front_end=ipa", "+experiment=demo", "data=custom", "data.root=x"],
+    )
+    assert isinstance(cfg, TrainConfig)
+    assert cfg.text.front_end is TextFrontEnd.ipa
+    assert cfg.data.root == "x"
+    assert compose(SampleConfig, "sample", ["seed=3"]).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("hydra.run.dir=x", "no run folder and no sweep"),
+        ("-m", "expected KEY=VALUE"),
+        ("+trainer.lr=1", "Leave out the '+'"),
+        ("+trainer.stps=1", "did you mean 'trainer.steps'"),
+        ("text.front_end=ip", "expected one of [graphemes, ipa, espeak]"),
+    ],
+)
+def test_what_composing_refuses(word: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(TrainConfig, "train", [word])
+    assert said in str(caught.value)
+
+
+def test_own_groups_join_by_config_dir(in_tmp: Path) -> None:
+    (in_tmp / "a b/model").mkdir(parents=True)
+    (in_tmp / "a b/model/mine.yaml").write_text("width: 48\n")
+    cfg = compose(TrainConfig, "train", ["model=mine"], config_dir=Path("a b"))
+    assert cfg.model.width == 48
+    seen: list[int] = []
+    how = Launch(config_dir=Path("a b"))
+    launch("train", lambda cfg, run_dir: seen.append(cfg.model.width), ["model=mine"], how)
+    assert seen == [48]
+
+
+def test_a_used_folder_keeps_its_settings(in_tmp: Path) -> None:
+    launch("train", nothing, ["seed=5", "hydra.run.dir=r"], Launch())
+    (in_tmp / "r/checkpoints").mkdir()
+    before = (in_tmp / "r/.hydra/config.yaml").read_bytes()
+    refused: list[tuple[list[str], Launch]] = [
+        (["seed=6", "hydra.run.dir=r"], Launch()),
+        (["trainer.lr=-1"], Launch(resume=Path("r"))),
+        (["trainer.stps=1"], Launch(resume=Path("r"))),
+        (["model=tiny"], Launch(resume=Path("r"))),
+        (["hydra.run.dir=s"], Launch(resume=Path("r"))),
+        ([], Launch(resume=Path("r"), multirun=True)),
+        ([], Launch(resume=Path("r"), config_dir=Path())),
+    ]
+    for words, how in refused:
+        with pytest.raises(UserError):
+            launch("train", never, words, how)
+    assert (in_tmp / "r/.hydra/config.yaml").read_bytes() == before
+    assert [path.name for path in in_tmp.iterdir()] == ["r"]
+
+
+def test_a_run_folder_that_cannot_be_made_is_one_line(in_tmp: Path) -> None:
+    (in_tmp / "file").write_text("")
+    with pytest.raises(UserError, match="cannot make the run folder"):
+        launch("train", never, ["hydra.run.dir=file/r"], Launch())
+
+
+def test_one_bad_point_fails_the_sweep_after_the_others_ran() -> None:
+    rates: list[float] = []
+
+    def task(cfg: TrainConfig, run_dir: Path) -> None:
+        rates.append(cfg.trainer.lr)
+
+    with pytest.raises(UserError, match=r"trainer\.lr must be > 0"):
+        launch("train", task, ["trainer.lr=0,1", "hydra.sweep.dir=s"], Launch(multirun=True))
+    assert rates == [1.0]
+
+
+def test_an_exit_for_a_signal_passes_through() -> None:
+    def task(cfg: TrainConfig, run_dir: Path) -> None:
+        raise SystemExit(143)
+
+    with pytest.raises(SystemExit) as caught:
+        launch("train", task, [], Launch())
+    assert caught.value.code == 143
+
+
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="one process; got WORLD_SIZE=2"):
+        launch("train", never, [], Launch())
+
+
+def test_logs_go_to_the_run_folder_and_results_to_the_caller(in_tmp: Path) -> None:
+    def task(cfg: TrainConfig, run_dir: Path) -> Any:
+        import logging
+
+        logging.getLogger("profforce.test").info("hello")
+        return run_dir
+
+    assert launch("train", task, ["hydra.run.dir=r"], Launch()) == in_tmp / "r"
+    assert "hello" in (in_tmp / "r/train.log").read_text()
+    launch("train", task, [], Launch(resume=Path("r")))
+    assert (in_tmp / "r/train.log").read_text().count("hello") == 2
