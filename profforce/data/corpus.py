@@ -77,7 +77,7 @@ def load_corpus(
             "no corpus here",
             where=folder,
             expected=f"a folder with {METADATA} or manifest.jsonl",
-            remedy=f"run: profforce data prepare data={data.kind} data.root={data.root}",
+            remedy=f"run: profforce data prepare {data.kind} data.root={data.root}",
         )
     utterances = read_manifest(folder)[: data.num_utterances]
     features = build_features(

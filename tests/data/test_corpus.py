@@ -151,7 +151,7 @@ def test_a_dataset_survives_pickling(make_corpus: MakeCorpus) -> None:
 
 
 def test_a_corpus_that_is_not_there_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"run: profforce data prepare data=demo"):
+    with pytest.raises(UserError, match=r"run: profforce data prepare demo"):
         load(tmp_path, kind=DataKind.demo)
     with pytest.raises(UserError, match=r"no corpus folder given; set data\.root"):
         load_corpus(DataConfig(), TextConfig(), MelConfig())
