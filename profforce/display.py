@@ -14,7 +14,6 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -55,15 +54,13 @@ def training_display(steps: int) -> Iterator["Reporter | None"]:
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
+    columns = (  # what fits into 80 columns with every time in full
+        BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
+    bar = Progress(*columns, console=console, expand=True, redirect_stdout=sys.stdout.isatty())
     with _above_bar(bar):
         task = bar.add_task("training", total=steps, note="")
 
