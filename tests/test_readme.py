@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from profforce.config import ModelConfig, SampleConfig, TrainConfig
+from profforce.groups import config_groups
+from profforce.nn import attention
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.search(r"```console\n(.*?)```", README, re.S)
-EXAMPLE = re.search(r"```python\n(.*?)```", README, re.S)
+EXAMPLES = re.findall(r"<!-- tested -->\n```python\n(.*?)```", README, re.S)
 
 
 @pytest.mark.slow
@@ -35,9 +40,27 @@ def test_every_command_of_the_readme_runs_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "runs/try/checkpoints/step-8").is_dir()
 
 
-def test_the_example_runs() -> None:
-    assert EXAMPLE is not None
-    exec(compile(EXAMPLE[1], "README.md", "exec"), {})
+def test_every_example_is_tested() -> None:
+    assert len(EXAMPLES) == README.count("```python") == 3
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_SELF_ATTENTION", dict(attention._SELF_ATTENTION))
+    exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_the_self_attention_of_the_readme_has_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_SELF_ATTENTION", dict(attention._SELF_ATTENTION))
+    for example in EXAMPLES:
+        if "register_self_attention" in example:
+            exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
+    layer = attention.build_self_attention(ModelConfig(attention="running_mean", width=8))
+    x = torch.randn(2, 5, 8)
+    state = layer.init_state(2, 5, x)
+    for t in range(5):
+        y, state = layer.step(x[:, t], state, t)
+        torch.testing.assert_close(y, layer(x, torch.tensor([5, 5]))[:, t])
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -54,10 +77,28 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    from profforce.config import SampleConfig, TrainConfig
-
     train, sample = TrainConfig(), SampleConfig()
     sections = "|".join(name for name in vars(train) if name not in ("seed", "device"))
     for section, key in re.findall(rf"\b({sections})\.([a-z_]+)(?==|`)", README):
         assert hasattr(getattr(train, section), key), f"{section}.{key}"
-    assert hasattr(sample, "checkpoint") and hasattr(sample, "vocoder")
+    for key in ("checkpoint", "vocoder", "max_seconds_per_symbol", "stop_threshold", "batch_size"):
+        assert f"`{key}" in README and hasattr(sample, key), key
+
+
+def test_the_defaults_in_the_table_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `?([\w.]+)`? \|", README, re.M)
+    assert len(rows) >= 8
+    for name, default in rows:
+        value: object = TrainConfig()
+        for part in name.split("."):
+            value = getattr(value, part)
+        if name != "data.root":
+            assert {"none": "None"}.get(default, default) == str(value), name
+
+
+def test_the_groups_that_are_named_are_all_there_are() -> None:
+    for group, choices in config_groups().items():
+        if group == "hydra":
+            continue
+        named = [sorted(row.split("|")) for row in re.findall(rf"`{group}=([a-z_|]+)`", README)]
+        assert sorted(choices) in named, group
