@@ -1,5 +1,6 @@
 """Command line of profforce: Typer outside, Hydra inside. Heavy imports wait for their command."""
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import typer
 from profforce import __version__
 from profforce.errors import UserError, did_you_mean
 from profforce.groups import config_groups
+from profforce.lines import texts_to_speak
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Base of Typer's usage errors, in whichever click Typer brings along."""
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
             )
     except UserError as err:
-        return _refuse(str(err))
+        return _refuse("; ".join([str(err), *getattr(err, "__notes__", [])]))
     except UsageError as err:
         return _refuse(_usage_line(cast(typer.BadParameter, err)))
     except (KeyboardInterrupt, typer.Abort):
@@ -248,12 +250,36 @@ def prepare(
     with work_display() as progress:
         from profforce.data.prepare import prepare as run
 
-        report = run(cfg.data, cfg.text, cfg.mel, progress)
+        with _folders_usable():
+            report = run(cfg.data, cfg.text, cfg.mel, progress)
     if as_json:
-        row = {**asdict(report), "num_utterances": report.num_utterances}
-        typer.echo(json.dumps(row, default=str, ensure_ascii=False))
+        _print_json({**asdict(report), "num_utterances": report.num_utterances})
     else:
         typer.echo(preparation_summary(report))
+
+
+@contextmanager
+def _folders_usable() -> Iterator[None]:
+    """A folder that cannot be used, or a full disk, is the user's to mend."""
+    try:
+        yield
+    except FileNotFoundError:  # no folder's fault: whoever writes makes the folders first
+        raise
+    except OSError as err:
+        if err.filename is None and err.errno != errno.ENOSPC:  # a full disk names no file
+            raise
+        raise UserError(
+            "the corpus cannot be written" if err.filename is None else "cannot be used",
+            where=err.filename,
+            got=err.strerror,
+            remedy="choose other folders by data.root and data.cache",
+        ) from err
+
+
+def _print_json(row: object) -> None:
+    """One line of JSON, as readable as the encoding of stdout allows."""
+    readable = "utf" in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(row, default=str, ensure_ascii=not readable))
 
 
 def _corpus_name(name: str, overrides: Sequence[str]) -> str:
@@ -285,38 +311,14 @@ def sample(
     from profforce.display import log_to_stderr, work_display
 
     cfg = compose(SampleConfig, "sample", list(overrides or []))
-    texts = _texts(text, source)
+    texts = texts_to_speak(text, source)
     log_to_stderr()
     with work_display() as progress:
         from profforce.sampling.run import sample as speak
 
         for number, row in enumerate(speak(cfg, run, texts, out), 1):
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            _print_json(row)
             progress("speaking", number, len(texts))
-
-
-def _texts(given: list[str] | None, source: Path | None) -> list[str]:
-    """Texts of ``--text``, or the lines that are not blank of ``--input``."""
-    if bool(given) == (source is not None):
-        raise UserError("give either --text TEXT or --input FILE", remedy="see profforce sample -h")
-    if source is None:
-        return list(given or [])
-    try:
-        raw = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
-        lines = raw.decode("utf-8-sig").splitlines()
-    except OSError as err:
-        raise UserError("cannot be read", where=source, got=err.strerror) from err
-    except UnicodeDecodeError as err:
-        raise UserError(
-            "is not UTF-8",
-            where=source,
-            got=f"byte 0x{err.object[err.start]:02x} at {err.start}",
-            remedy="save it as UTF-8",
-        ) from err
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise UserError("holds no text", where=source, expected="a text a line")
-    return texts
 
 
 @app.command()
@@ -328,7 +330,7 @@ def doctor(
 
     findings = examine()
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings]))
+        _print_json([asdict(finding) for finding in findings])
     else:
         from profforce.display import show_findings
 

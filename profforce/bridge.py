@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -100,9 +100,25 @@ def launch(
         _typed(raw, TrainConfig)
     argv = [f"profforce {name}", *_flags(how), *words]
     try:
-        return _run_hydra(name, task, argv)
+        with _settings_kept(how.resume):
+            return _run_hydra(name, task, argv)
     except (HydraException, OmegaConfBaseException) as err:
         raise UserError(explain(err, SCHEMAS[name], given)) from err
+
+
+@contextmanager
+def _settings_kept(run: Path | None) -> Iterator[None]:
+    """Put back a resumed run's settings, which Hydra rewrites, when the run refuses new ones."""
+    saved = [] if run is None else sorted(_saved(run).glob("*.yaml"))
+    before = [(path, path.read_bytes()) for path in saved]
+    try:
+        yield
+    except UserError:
+        for path, content in before:
+            aside = path.with_name(f".{path.name}.partial")
+            aside.write_bytes(content)
+            aside.replace(path)
+        raise
 
 
 def _refuse_used(raw: DictConfig) -> None:
@@ -128,6 +144,7 @@ def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[s
             box["result"] = task(_typed(raw, TrainConfig), Path(info.runtime.output_dir))
         except Exception as err:
             if info.mode == RunMode.MULTIRUN:
+                err.add_note(f"in job {info.job.num} of the sweep: {info.job.override_dirname}")
                 raise  # the launcher has to know
             box["error"] = err  # else leave Hydra first: its frames would hide the task's own
         return box.get("result")
@@ -139,7 +156,11 @@ def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[s
     with _arguments(argv):
         try:
             main()
+        except MissingConfigException:  # an OSError too
+            raise
         except OSError as err:
+            if hasattr(err, "__notes__"):  # the task's own, out of a sweep
+                raise
             raise UserError(f"cannot make the run folder: {err}") from err
     if "error" in box:
         raise box["error"]

@@ -54,6 +54,7 @@ def examine() -> list[Finding]:
         *(_package(name) for name in REQUIRED),
         *_devices(),
         *(_extra(name, *what) for name, what in EXTRAS.items()),
+        Finding("vocoders", ", ".join(_vocoders()), True),
         _executable("espeak-ng", "phonemes: text.front_end=espeak"),
         _folder(Path.cwd()),
     ]
@@ -71,7 +72,7 @@ def _devices() -> list[Finding]:
         import torch
         import torchaudio
     except (ImportError, OSError) as err:
-        return [Finding("torch imports", str(err).splitlines()[0], False)]
+        return [Finding("torch imports", " ".join(str(err).split()) or repr(err), False)]
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [
         Finding("torch imports", f"yes, with torchaudio {torchaudio.__version__}", True),
@@ -83,13 +84,23 @@ def _devices() -> list[Finding]:
 
 
 def _extra(name: str, module: str, purpose: str) -> Finding:
-    try:
-        found = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package is missing
-        found = False
-    if found:
+    if _importable(module):
         return Finding(f"extra {name}", purpose, True)
     return Finding(f"extra {name}", f"{purpose}: pip install 'profforce[{name}]'", None)
+
+
+def _vocoders() -> list[str]:
+    """Values of ``vocoder=`` that work here; without its extra, hifigan wants a checkpoint."""
+    if _importable(EXTRAS["hifigan"][0]):
+        return ["griffin_lim", "hifigan"]
+    return ["griffin_lim", "hifigan with vocoder_checkpoint=FILE"]
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package is missing
+        return False
 
 
 def _executable(name: str, purpose: str) -> Finding:

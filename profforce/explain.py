@@ -1,5 +1,6 @@
 """Errors of Hydra and OmegaConf in one line each, with the nearest name that would have worked."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from profforce.errors import did_you_mean
 from profforce.groups import config_groups
+
+LAUNCHER_EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 
 
 def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
@@ -21,10 +24,7 @@ def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
     """
     first = _first_line(err)
     if isinstance(err, MissingConfigException) and err.options:
-        group, _, choice = (err.missing_cfg_file or "").rpartition("/")
-        options = [option for option in err.options if not option.endswith("_schema")]
-        near = did_you_mean(choice, options)
-        return f"config group '{group}' has no '{choice}'{near} (choices: {', '.join(options)})"
+        return _missing_choice(err.missing_cfg_file or "", err.options)
     if isinstance(err, OverrideParseException):
         return f"cannot parse override '{err.override}', expected KEY=VALUE: {first}"
     if first.startswith(("Ambiguous value", "Sweep parameters")):
@@ -44,6 +44,15 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
 
 
+def _missing_choice(path: str, options: Sequence[str]) -> str:
+    group, _, choice = path.rpartition("/")
+    known = [option for option in options if not option.endswith("_schema")]
+    near = did_you_mean(choice, known)
+    if group == "hydra/launcher" and choice in LAUNCHER_EXTRAS:
+        near = f"; pip install 'profforce[{LAUNCHER_EXTRAS[choice]}]'"
+    return f"config group '{group}' has no '{choice}'{near} (choices: {', '.join(known)})"
+
+
 def located(err: BaseException) -> str:
     """First line of ``err`` and the key that it is about."""
     key = getattr(err, "full_key", None)
@@ -53,14 +62,20 @@ def located(err: BaseException) -> str:
 def near_key(key: str, schema: type) -> str:
     """``"; did you mean 'trainer.lr'?"`` for a ``key`` that ``schema`` lacks, or an empty string.
 
-    A name that is right but for its section comes first, then the nearest of the same depth.
+    A name that is right but for its section comes first, then the nearest of the same section;
+    where there is no such section, the nearest of the same depth.
     """
     known = list(_keys(OmegaConf.to_container(OmegaConf.structured(schema)), ""))
     if not key or key in known:
         return ""
-    same_leaf = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    section, _, leaf = key.rpartition(".")
+    same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
     if same_leaf:
         return f"; did you mean '{same_leaf[0]}'?"
+    if section in known:
+        siblings = {name.rpartition(".")[2] for name in known if name.startswith(f"{section}.")}
+        nearest = difflib.get_close_matches(leaf, siblings, n=1)
+        return f"; did you mean '{section}.{nearest[0]}'?" if nearest else ""
     same_depth = [name for name in [*known, *config_groups()] if name.count(".") == key.count(".")]
     return did_you_mean(key, same_depth)
 

@@ -1,5 +1,6 @@
 """What the bridge to Hydra accepts and refuses, and that a mistake changes nothing on disk."""
 
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from profforce.bridge import Launch, compose, launch, quoted
 from profforce.config import SampleConfig, TextFrontEnd, TrainConfig
 from profforce.errors import UserError
+
+INSTALLED = {package.name for package in distributions()}
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +94,33 @@ def test_a_used_folder_keeps_its_settings(in_tmp: Path) -> None:
             launch("train", never, words, how)
     assert (in_tmp / "r/.hydra/config.yaml").read_bytes() == before
     assert [path.name for path in in_tmp.iterdir()] == ["r"]
+
+
+def test_a_resumed_run_that_refuses_new_settings_keeps_its_own(in_tmp: Path) -> None:
+    launch("train", nothing, ["seed=5", "hydra.run.dir=r"], Launch())
+    before = {path.name: path.read_bytes() for path in (in_tmp / "r/.hydra").iterdir()}
+
+    def refuse(cfg: TrainConfig, run_dir: Path) -> None:
+        raise UserError("the checkpoint's settings differ")
+
+    with pytest.raises(UserError, match="differ"):
+        launch("train", refuse, ["model.width=64"], Launch(resume=Path("r")))
+    assert {path.name: path.read_bytes() for path in (in_tmp / "r/.hydra").iterdir()} == before
+
+
+def test_a_fault_of_a_sweep_stays_what_it_is_and_names_its_job() -> None:
+    def task(cfg: TrainConfig, run_dir: Path) -> None:
+        raise FileNotFoundError(2, "No such file", "lost.wav")
+
+    with pytest.raises(FileNotFoundError) as caught:
+        launch("train", task, ["seed=7", "hydra.sweep.dir=s"], Launch(multirun=True))
+    assert caught.value.__notes__ == ["in job 0 of the sweep: seed=7"]
+
+
+@pytest.mark.skipif("hydra-joblib-launcher" in INSTALLED, reason="the extra joblib is installed")
+def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
+    with pytest.raises(UserError, match=r"has no 'joblib'; pip install 'profforce\[joblib\]'"):
+        launch("train", never, ["hydra/launcher=joblib"], Launch(multirun=True))
 
 
 def test_a_run_folder_that_cannot_be_made_is_one_line(in_tmp: Path) -> None:
