@@ -156,7 +156,7 @@ def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[s
     with _arguments(argv):
         try:
             main()
-        except MissingConfigException:  # an OSError too
+        except (MissingConfigException, BrokenPipeError):  # OSErrors too, but no folder's
             raise
         except OSError as err:
             if hasattr(err, "__notes__"):  # the task's own, out of a sweep

@@ -1,5 +1,7 @@
 """What the bridge to Hydra accepts and refuses, and that a mistake changes nothing on disk."""
 
+import io
+import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,18 @@ def test_a_fault_of_a_sweep_stays_what_it_is_and_names_its_job() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         launch("train", task, ["seed=7", "hydra.sweep.dir=s"], Launch(multirun=True))
     assert caught.value.__notes__ == ["in job 0 of the sweep: seed=7"]
+
+
+def test_a_reader_of_the_settings_that_leaves_is_no_fault_of_a_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        launch("train", never, [], Launch(show="job"))
 
 
 @pytest.mark.skipif("hydra-joblib-launcher" in INSTALLED, reason="the extra joblib is installed")

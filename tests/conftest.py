@@ -1,0 +1,19 @@
+"""What every test may rely on."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_log_handlers_are_left_behind() -> Iterator[None]:
+    """A command sets up logging for its process; here its streams are gone with the test."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in set(root.handlers) - set(before):
+        if type(handler) in (logging.StreamHandler, logging.FileHandler):
+            root.removeHandler(handler)
+            handler.close()
+    root.setLevel(level)
