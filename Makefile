@@ -23,7 +23,7 @@ demo: $(STAMP)
 	else $(BIN)/profforce train experiment=demo hydra.run.dir=$(RUN); fi
 	@$(BIN)/profforce sample --run $(RUN) --input data/texts/demo_listen.txt --out out/demo
 	@echo "training curves: $(BIN)/tensorboard --logdir $(RUN)/tb"
-	@echo "done: listen to out/demo/*.wav, look at out/demo/*.png (mel, alignment, stop curve)"
+	@cd out/demo && for wav in 0001-*.wav; do echo "done: listen to out/demo/$$wav and its sisters, look at out/demo/$${wav%.wav}.png"; done
 
 # Word error rate of the demo model by Whisper, beside the corpus' own and the vocoded corpus'.
 demo-score: $(STAMP)
