@@ -16,11 +16,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,dev]"
 	@touch $@
 
-# An interrupted demo continues; a finished one is only sampled again. Remove runs/demo to start afresh.
+# An interrupted demo continues from its last checkpoint; a finished one is only sampled again. Remove runs/demo to start afresh.
 demo: $(STAMP)
 	@$(BIN)/profforce data prepare demo
-	@if [ -d $(RUN)/checkpoints ]; then $(BIN)/profforce train --resume $(RUN); \
-	else $(BIN)/profforce train experiment=demo hydra.run.dir=$(RUN); fi
+	@if ls -d $(RUN)/checkpoints/step-* > /dev/null 2>&1; \
+	then $(BIN)/profforce train --resume $(RUN); \
+	else rm -rf $(RUN) && $(BIN)/profforce train experiment=demo hydra.run.dir=$(RUN); fi
 	@$(BIN)/profforce sample --run $(RUN) --input data/texts/demo_listen.txt --out out/demo
 	@echo "training curves: $(BIN)/tensorboard --logdir $(RUN)/tb"
 	@cd out/demo && for wav in 0001-*.wav; do echo "done: listen to out/demo/$$wav and its sisters, look at out/demo/$${wav%.wav}.png"; done

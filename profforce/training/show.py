@@ -35,7 +35,7 @@ def show_reading(
         for behaviour in pair:
             audio = vocoder(torch.as_tensor(behaviour.mel))
             write_audio(folder / f"{i}-{behaviour.name}.wav", audio, rate)
-            board.add_audio(f"{i}/{behaviour.name}", audio[None], step, rate)
+            board.add_audio(f"{i}/{behaviour.name}", audio.clamp(-1, 1)[None], step, rate)
         symbols = reading.batch.symbols[i, : int(reading.batch.symbol_lengths[i])].tolist()
         figure = draw_comparison(
             *pair,
