@@ -52,11 +52,6 @@ def alignment_coverage(alignment: Tensor, threshold: float = 0.25) -> float:
     return float((around.amax(0) > threshold).float().mean())
 
 
-def stop_error_frames(generated: int, real: int) -> int:
-    """Frames by which a free run is longer (positive) or shorter than the recording."""
-    return generated - real
-
-
 def mean_or_nan(values: list[float]) -> float:
     """Mean of ``values``; NaN for none, so that an empty measurement shows."""
     return float(np.mean(values)) if values else float("nan")

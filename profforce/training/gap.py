@@ -20,6 +20,7 @@ from profforce.models.metrics import (
 from profforce.models.mirror import FreeRun, Mirror, evaluating
 from profforce.models.transformer import TeacherForced, TransformerTTS
 from profforce.nn.noise import PrenetNoise
+from profforce.training.step import teacher_forced
 
 NOISE_SEED = 20160
 """The meter's own prenet noise: the same at every step, so that readings compare."""
@@ -54,14 +55,7 @@ def measure_gap(model: TransformerTTS, batch: Batch, config: FreerunConfig) -> R
     """Run ``model`` teacher-forced and free-running on ``batch`` and compare both to the truth."""
     noise = PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
     with evaluating(model):
-        forced: TeacherForced = model(
-            batch.symbols,
-            batch.symbol_lengths,
-            batch.mel,
-            batch.mel_lengths,
-            noise=noise,
-            speakers=batch.speakers,
-        )
+        forced = teacher_forced(model, batch, noise)
     free = Mirror(model).free_run(
         batch.symbols,
         batch.symbol_lengths,

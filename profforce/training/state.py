@@ -1,6 +1,5 @@
 """Everything that training changes, and its way into and out of a checkpoint."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,6 @@ class TrainState:
 def parameters_in_millions(module: nn.Module) -> float:
     """Number of trained values."""
     return sum(p.numel() for p in module.parameters()) / 1e6
-
-
-def config_snapshot(config: TrainConfig) -> dict[str, Any]:
-    """The settings as plain values, for TensorBoard's text page."""
-    return asdict(config)
 
 
 def _difference(old: Any, new: Any) -> str:

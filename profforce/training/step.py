@@ -62,14 +62,14 @@ def professor_forcing_step(
         crop_generator: draws the crops.
         config: loss weights and discriminator settings.
     """
-    real_pass = _forward(model, real, noise)
+    real_pass = teacher_forced(model, real, noise)
     loss, scalars = _reconstruction(model, real_pass, real, config)
     if pool is None:
         return StepLosses(loss, None, scalars)
 
     to_free, to_teacher = weights
     with torch.set_grad_enabled(to_free > 0):
-        pool_pass = _forward(model, pool.batch, pool.noise)
+        pool_pass = teacher_forced(model, pool.batch, pool.noise)
     behaved, generated, lengths = _crops(
         model, real_pass, real, pool_pass, pool.batch, crop_generator, config
     )
@@ -95,7 +95,8 @@ def professor_forcing_step(
     return StepLosses(loss, told + controlled, scalars)
 
 
-def _forward(model: TransformerTTS, batch: Batch, noise: PrenetNoise) -> TeacherForced:
+def teacher_forced(model: TransformerTTS, batch: Batch, noise: PrenetNoise) -> TeacherForced:
+    """The parallel pass of ``model`` over a batch's own mels."""
     out: TeacherForced = model(
         batch.symbols,
         batch.symbol_lengths,
