@@ -21,7 +21,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from profforce.data.prepare import PrepareReport
     from profforce.data.progress import Progress as WorkProgress
-    from profforce.doctor import Finding
+    from profforce.doctor import Build, Finding
     from profforce.training.logs import Report, Reporter
 
 PLAIN_EVERY_S = 5.0
@@ -114,6 +114,28 @@ def show_findings(findings: Sequence["Finding"]) -> None:
     for finding in findings:
         table.add_row(MARKS[finding.ok], finding.name, finding.value, style=styles[finding.ok])
     Console(soft_wrap=True).print(table, markup=False)
+
+
+def show_builds(builds: Sequence["Build"]) -> None:
+    """The table of ``doctor --build`` on stdout."""
+    table = Table("kernel", "made with", "arch", box=None)
+    for title in ("registers", "spilled bytes", "shared bytes"):
+        table.add_column(title, justify="right")
+    for row in builds:
+        made = " ".join(f"{key}={value}" for key, value in row.macros.items())
+        figures = [row.registers, row.spill_bytes, row.shared_bytes]
+        cells = [str(figure) for figure in figures] if row.error is None else ["FAILED", "", ""]
+        style = "bold red" if row.error else "yellow" if row.spill_bytes else ""
+        table.add_row(row.kernel, made, f"sm_{row.arch}", *cells, style=style)
+    console = Console(soft_wrap=True)
+    console.print(table, markup=False)
+    failed = [row.error for row in builds if row.error]
+    found = sum(row.cached for row in builds)
+    console.print(
+        f"{len(builds) - len(failed)} of {len(builds)} kernels ready, {found} of them from earlier"
+    )
+    for error in failed:
+        console.print(error, style="red", markup=False, highlight=False)
 
 
 def preparation_summary(report: "PrepareReport") -> str:
