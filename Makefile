@@ -41,7 +41,9 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# Attention alone, every form in turn (a table); then whole steps of training and sampling (JSON).
 bench: $(STAMP)
+	@$(BIN)/profforce bench suite=kernel
 	@$(BIN)/python tools/bench_step.py
 
 # Never removes runs, samples or corpora.

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,6 +20,11 @@ from profforce import __version__
 from profforce.errors import UserError, did_you_mean
 from profforce.groups import config_groups
 from profforce.lines import texts_to_speak
+
+if TYPE_CHECKING:
+    from profforce.config import BenchConfig
+
+PICTURES = (".png", ".svg", ".pdf")
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Base of Typer's usage errors, in whichever click Typer brings along."""
@@ -116,6 +121,11 @@ def _complete_sample(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete("sample", ctx, incomplete)
 
 
+def _complete_bench(ctx: typer.Context, incomplete: str) -> list[str]:
+    _know_bench()
+    return _complete("bench", ctx, incomplete)
+
+
 def _complete(name: str, ctx: typer.Context, incomplete: str) -> list[str]:
     from profforce.completion import at_equals, complete
 
@@ -134,6 +144,14 @@ TrainOverrides = Annotated[
         metavar="[KEY=VALUE]...",
         help="Settings: [b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b].",
         autocompletion=_complete_train,
+    ),
+]
+BenchOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]suite=kernel[/b], [b]threads=1[/b], [b]shapes=\\[8x4x500x32][/b].",
+        autocompletion=_complete_bench,
     ),
 ]
 SampleOverrides = Annotated[
@@ -319,6 +337,78 @@ def sample(
         for number, row in enumerate(speak(cfg, run, texts, out), 1):
             _print_json(row)
             progress("speaking", number, len(texts))
+
+
+@app.command()
+def bench(
+    overrides: BenchOverrides = None,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - is stdout.")
+    ] = None,
+    markdown_to: Annotated[
+        str | None, typer.Option("--markdown", metavar="FILE|-", help="Write a Markdown table.")
+    ] = None,
+    csv_to: Annotated[
+        str | None, typer.Option("--csv", metavar="FILE|-", help="Write CSV.")
+    ] = None,
+    plot_to: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the times.")
+    ] = None,
+) -> None:
+    """Time every form of a computation in turn, with its memory and error; prints a table."""
+    from profforce.display import log_to_stderr, show_bench, work_display
+
+    texts = {"json": json_to, "markdown": markdown_to, "csv": csv_to}
+    _check_outputs([*filter(None, texts.values())], plot_to)
+    config = _bench_settings(list(overrides or []))
+    log_to_stderr()
+    with work_display() as progress:
+        from profforce.bench.plot import plot
+        from profforce.bench.report import WRITERS
+        from profforce.bench.run import run_suite
+
+        report = run_suite(config, progress)
+    for kind, target in texts.items():
+        if target == "-":
+            typer.echo(WRITERS[kind](report), nl=False)
+        elif target is not None:
+            Path(target).write_text(WRITERS[kind](report), encoding="utf-8")
+    if plot_to is not None:
+        plot(report, plot_to)
+    if "-" not in texts.values():
+        show_bench(report)
+
+
+def _check_outputs(texts: list[str], picture: Path | None) -> None:
+    """Refuse before measuring what could not be written after it."""
+    if texts.count("-") > 1:
+        raise UserError("only one of --json, --markdown and --csv can go to stdout")
+    for path in [*(Path(text) for text in texts if text != "-"), *filter(None, [picture])]:
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UserError("cannot be written", where=path, remedy="make its folder first")
+    if picture is not None and picture.suffix not in PICTURES:
+        raise UserError(
+            "is no picture", where=f"--plot {picture}", expected=f"a name in {', '.join(PICTURES)}"
+        )
+
+
+def _bench_settings(words: list[str]) -> "BenchConfig":
+    from profforce import bridge
+    from profforce.config import BenchConfig
+
+    _know_bench()
+    compose: Any = bridge.compose
+    config = compose(BenchConfig, "bench", words)
+    assert isinstance(config, BenchConfig)
+    return config
+
+
+def _know_bench() -> None:
+    """Let the bridge build on the settings of this command too."""
+    from profforce.bridge import SCHEMAS
+    from profforce.config import BenchConfig
+
+    SCHEMAS.setdefault("bench", BenchConfig)
 
 
 @app.command()

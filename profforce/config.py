@@ -73,6 +73,14 @@ class DataKind(StrEnum):
     custom = "custom"
 
 
+class BenchDtype(StrEnum):
+    """Type of the inputs of a benchmark."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
 class VocoderKind(StrEnum):
     """From mel to audio: built in, or HiFi-GAN weights."""
 
@@ -434,3 +442,31 @@ class SampleConfig:
         _in_range("sample", self, ("batch_size", "griffin_lim_iterations", "num_threads"), 1)
         _in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
         _in_range("sample", self, ("max_seconds_per_symbol",), 0, above=True)
+
+
+@dataclass
+class BenchConfig:
+    """Settings of ``profforce bench`` beside where the results go."""
+
+    suite: str = "kernel"
+    shapes: list[str] | None = None
+    """Sizes as the suite writes them, such as ``[8x4x500x32]``; its own when unset."""
+    device: str = "auto"
+    dtype: BenchDtype = BenchDtype.float32
+    threads: int | None = None
+    """CPU threads of torch; its default when unset."""
+    repeats: int = 10
+    """Rounds that are counted; each takes every form once, in a new order."""
+    warmup: int = 1
+    """Rounds before those."""
+    seed: int = 0
+    peers: bool = False
+    """Also other people's implementations, where they are installed."""
+    memory: bool = True
+    """Read each form's peak memory, on the CPU in a process of its own."""
+    check: bool = True
+    """Compare each form's results with a reference in float64."""
+
+    def __post_init__(self) -> None:
+        _in_range("bench", self, ("repeats", "threads"), 1)
+        _in_range("bench", self, ("warmup",), 0)

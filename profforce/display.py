@@ -19,12 +19,15 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from profforce.bench.report import Report as BenchReport
     from profforce.data.prepare import PrepareReport
     from profforce.data.progress import Progress as WorkProgress
     from profforce.doctor import Build, Finding
     from profforce.training.logs import Report, Reporter
 
 PLAIN_EVERY_S = 5.0
+PLAIN_WIDTH = 120
+"""Columns of a table that no terminal limits."""
 MARKS = {True: "ok", None: "-", False: "BROKEN"}
 
 
@@ -114,6 +117,31 @@ def show_findings(findings: Sequence["Finding"]) -> None:
     for finding in findings:
         table.add_row(MARKS[finding.ok], finding.name, finding.value, style=styles[finding.ok])
     Console(soft_wrap=True).print(table, markup=False)
+
+
+def show_bench(report: "BenchReport") -> None:
+    """The table of ``profforce bench`` on stdout, and what it was measured on."""
+    from profforce.bench.report import COLUMNS, cells
+
+    _, form, *figures = COLUMNS
+    table = Table(form, box=None)
+    for title in figures:
+        table.add_column(title, justify="right")
+    heading = ""
+    for row in report.rows:
+        case, *shown = cells(report, row)
+        if case != heading:
+            heading = case
+            table.add_row(case, style="cyan")
+        table.add_row(*shown, style="bold" if row.form.startswith("ours") else "")
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(soft_wrap=True, width=PLAIN_WIDTH)
+    console.print(table, markup=False)
+    facts = ", ".join(
+        f"{key} {value}" for key, value in report.environment.items() if value is not None
+    )
+    console.print(facts, style="dim", markup=False, highlight=False)
 
 
 def show_builds(builds: Sequence["Build"]) -> None:

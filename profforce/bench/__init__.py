@@ -1,1 +1,1 @@
-"""Benchmarks: each suite times several forms of one computation in turn and checks their results."""
+"""Benchmarks: each suite times several forms of one computation in turn and checks them."""
