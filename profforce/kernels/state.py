@@ -1,9 +1,10 @@
-"""State of causal linear attention, and its feature maps.
+"""State of causal linear attention, its inputs, and its feature maps.
 
-Shapes: B batch, H heads, K key width, V value width.
+Shapes: B batch, T time, H heads, K key width, V value width.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,9 +26,42 @@ class LinearState(NamedTuple):
     """``[B, H, K]``, sum of phi(k)."""
 
 
+@dataclass(frozen=True)
+class LinearInputs:
+    """All that an implementation is given; checked by :mod:`profforce.kernels.ops`."""
+
+    q: Tensor
+    """``[B, T, H, K]``, before the feature map, any strides; T at least 1."""
+    k: Tensor
+    """``[B, T, H, K]``, the same type as q."""
+    v: Tensor
+    """``[B, T, H, V]``, the same type as q."""
+    lengths: Tensor | None
+    """``[B]`` int64 on the device of q; None: all steps are valid."""
+    s: Tensor | None
+    """``[B, H, K, V]`` contiguous in the accumulation type; None: zero."""
+    z: Tensor | None
+    """``[B, H, K]`` contiguous in the accumulation type; None: zero."""
+    feature_map: str
+    """A name of ``FEATURE_MAPS``."""
+
+    def new_state(self) -> LinearState:
+        """Uninitialised state of the right shape."""
+        batch, _, heads, key_width = self.q.shape
+        dtype = accumulation_dtype(self.q.dtype)
+        return LinearState(
+            self.q.new_empty(batch, heads, key_width, self.v.shape[-1], dtype=dtype),
+            self.q.new_empty(batch, heads, key_width, dtype=dtype),
+        )
+
+
 def elu_plus_one(x: Tensor) -> Tensor:
-    """``elu(x) + 1``, positive (Katharopoulos et al. 2020, eq. 7)."""
-    return F.elu(x) + 1
+    """``elu(x) + 1``, positive (Katharopoulos et al. 2020, eq. 7).
+
+    Written without the cancellation of ``expm1(x) + 1``, whose relative error grows without bound
+    for very negative ``x``.
+    """
+    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
 
 
 def identity(x: Tensor) -> Tensor:
@@ -40,6 +74,15 @@ FEATURE_MAPS: dict[str, FeatureMapFn] = {
     "relu": F.relu,
     "identity": identity,
 }
+
+
+def map_slope(feature_map: str, phi: Tensor) -> Tensor:
+    """Derivative of a map of ``FEATURE_MAPS``, told from its value ``phi`` alone."""
+    if feature_map == "elu":
+        return phi.clamp(max=1)
+    if feature_map == "relu":
+        return (phi > 0).to(phi.dtype)
+    return torch.ones_like(phi)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
