@@ -32,14 +32,13 @@ def plain_chunked_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     s_before, z_before = _sum_before(kc.mT @ vc), _sum_before(kc.sum(-2))
     numerator = scores @ vc + qc @ s_before
     denominator = scores.sum(-1, keepdim=True) + qc @ z_before[..., None] + EPS
-    whole: Tensor = (numerator / denominator).permute(0, 2, 3, 1, 4).flatten(1, 2)
-    return whole.narrow(1, 0, steps)
+    return (numerator / denominator).permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :steps]
 
 
 def _to_chunks(x: Tensor, chunk: int) -> Tensor:
     """``[B, T, H, K]`` to ``[B, H, N, C, K]``, zeros at the end."""
     padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % chunk))
-    return padded.unflatten(1, (-1, chunk)).permute(0, 3, 1, 2, 4)
+    return torch.unflatten(padded, 1, (-1, chunk)).permute(0, 3, 1, 2, 4)
 
 
 def _sum_before(added: Tensor) -> Tensor:

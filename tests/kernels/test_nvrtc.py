@@ -27,6 +27,13 @@ extern "C" __global__ void scale(float* x, long long n, float factor) {
 }
 extern "C" __global__ void other(float* x) { x[0] = TIMES; }
 """
+SHARED_LIMITS = {  # bytes that a block may have, by the CUDA programming guide
+    **{"75": 64 * 1024, "80": 163 * 1024, "86": 99 * 1024, "89": 99 * 1024},
+    **{"90": 227 * 1024, "100": 227 * 1024, "120": 99 * 1024},
+}
+REGISTERS = 65536
+"""Registers of a block; they are handed out to a thread in eights."""
+USERS_FOLDER = nvrtc.cache_folder
 needs_nvrtc = pytest.mark.skipif(
     nvrtc.why_unavailable() is not None, reason=f"NVRTC: {nvrtc.why_unavailable()}"
 )
@@ -34,7 +41,6 @@ needs_nvrtc = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(nvrtc, "cache_folder", lambda: tmp_path / "kernels")
     return tmp_path / "kernels"
 
@@ -331,3 +337,44 @@ def test_threads_do_not_share_their_arguments(
     for thread in threads:
         thread.join()
     assert sorted(call[-1] for call in driver.calls) == [[1, 0.5, 1], [2, 0.5, 2]]
+
+
+def check_instances(arch: str, common: bool) -> int:
+    """Compile the product's kernels into the user's own cache, which a second run finds them in."""
+    from profforce.kernels import cuda
+
+    source = Path(cuda.__file__).with_name("causal_linear.cu").read_text(encoding="utf-8")
+    checked = 0
+    for made in cuda.instances(arch):
+        width, kind = made.macros["PF_WIDTH"], made.macros["PF_TYPE"]
+        is_common = width in (32, 64) and kind in (0, 1)
+        if common and not is_common:
+            continue
+        report = compile_only(source, made.name, made.macros, arch)
+        where = f"{made.name} {made.macros}: {report}"
+        assert report.registers <= 255, where
+        assert -(-report.registers // 8) * 8 * made.block <= REGISTERS, where
+        assert report.static_shared_bytes + made.shared_bytes <= SHARED_LIMITS[arch], where
+        if is_common:
+            assert report.spill_bytes == 0, where
+        checked += 1
+    return checked
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_common_kernels_fit_every_architecture(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "cache_folder", USERS_FOLDER)
+    assert check_instances(arch, common=True) >= 24
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["75", "90"], ids=["75-no-tensor-cores", "90-tensor-cores"])
+def test_all_kernels_compile(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the architectures: profforce doctor --build --arch 80,86,89,100,120."""
+    monkeypatch.setattr(nvrtc, "cache_folder", USERS_FOLDER)
+    assert check_instances(arch, common=False) >= 100
