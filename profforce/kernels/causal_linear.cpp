@@ -16,8 +16,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -334,10 +332,14 @@ PF_INLINE void add_scaled(float* y, float a, const float* x, int n) {
 
 // One block a thread, 64-byte aligned, used again for every (batch, head): fresh pages cost a tenth.
 struct Memory {
-  explicit Memory(size_t floats) : block(floats ? new (std::nothrow) float[floats + 16] : nullptr) {
-    if (block) start = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block.get()) + 63) / 64 * 64);
+  explicit Memory(size_t floats) {
+    if (floats == 0 || floats > SIZE_MAX / sizeof(float) - 16) return;
+    block = std::malloc((floats + 16) * sizeof(float));
+    if (block) start = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block) + 63) / 64 * 64);
   }
-  std::unique_ptr<float[]> block;
+  Memory(const Memory&) = delete;
+  ~Memory() { std::free(block); }
+  void* block = nullptr;
   float* start = nullptr;
 };
 

@@ -73,7 +73,7 @@ def _choose(override: str) -> Library | str:
             got=override,
             expected="|".join([*known, "pytorch"]),
         )
-    variant = next((v for v in variants() if v.name == override), None) or _best_variant()
+    variant = next((v for v in variants() if v.name == override), None) or best_variant()
     try:
         found = load(variant)
     except NoKernelError as err:
@@ -83,7 +83,8 @@ def _choose(override: str) -> Library | str:
     return found
 
 
-def _best_variant() -> Variant:
+def best_variant() -> Variant:
+    """The widest vectors that this processor has, as PyTorch found them."""
     capability = torch.backends.cpu.get_cpu_capability()
     by_capability = {"AVX512": AVX512, "AVX2": AVX2}
     wanted = by_capability.get(capability, BASELINE)
