@@ -1,6 +1,7 @@
 """The kernel suite from the command line, at tiny sizes; no figure of time is asserted."""
 
 import csv
+import importlib.util
 import io
 import json
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from profforce.app import main
 from profforce.bench import kernel, machine, peak
+from profforce.bench.peers import usable_peers
 from profforce.bench.run import run_suite
 from profforce.config import BenchConfig, BenchDtype
 
@@ -146,6 +148,15 @@ def test_a_wrong_form_shows_in_its_error(
         assert errors["ours_fwd"] < 2e-6
 
 
+def test_only_the_first_utterances_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "CHECKED_UTTERANCES", 2)
+    monkeypatch.setitem(
+        kernel.FORMS, "ours", lambda q, k, v: torch.cat([kernel.ours(q, k, v)[:2], v[2:]])
+    )
+    rows = run_suite(config(shapes=["3x2x9x8"]), silent).rows
+    assert all((row.error or 0.0) < 2e-6 for row in rows)
+
+
 def test_half_types_are_told_from_float32_by_their_error() -> None:
     rows = run_suite(config(dtype=BenchDtype.bfloat16), silent).rows
     errors = {row.form: row.error or 0.0 for row in rows}
@@ -159,13 +170,26 @@ def test_threads_are_put_back() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_peers_that_are_absent_are_named(
+def test_peers_that_cannot_take_part_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    absent = {"fast_transformers"}
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name: None if name in absent else name in ("fla", "triton") or real(name),
+    )
     forms = {row.form for row in run_suite(config(peers=True, check=False), silent).rows}
     assert forms == set(FORMS)
-    assert "fast_transformers is left out: it is not installed" in caplog.text
+    assert "fast_transformers is left out: it is not installed; pip install" in caplog.text
+    assert "fla is left out: it does not run on cpu" in caplog.text
+    assert usable_peers("float32", torch.device("cuda")) == ["fla"]
+    absent = {"fast_transformers.causal_product.causal_product_cpu"}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in absent else name)
+    assert usable_peers("bfloat16", torch.device("cpu")) == []
+    assert "fast_transformers is left out: it has no bfloat16" in caplog.text
+    assert usable_peers("float32", torch.device("cpu")) == []
+    assert "fast_transformers is left out: it was built without cpu" in caplog.text
 
 
 @pytest.mark.skipif(
