@@ -4,8 +4,9 @@
 
 In turn, each in a process of its own with what is left of the time as its limit: compile every
 kernel for the device; run tests/gpu; time forward, backward and recurrent step beside softmax
-attention and the floor that the memory's speed sets, then again in turn with flash-linear-attention,
-where that is installed; look for memory errors and races with compute-sanitizer, where that is.
+attention and the floor that the memory's speed sets; do so again in turn with
+flash-linear-attention, where that is installed; look for memory errors and races with
+compute-sanitizer, where that is.
 Exits with 0 if all is well, 1 if a step failed, 2 without a GPU.
 """
 

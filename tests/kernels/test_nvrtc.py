@@ -344,20 +344,25 @@ def check_instances(arch: str, common: bool) -> int:
     from profforce.kernels import cuda
 
     source = Path(cuda.__file__).with_name("causal_linear.cu").read_text(encoding="utf-8")
-    checked = 0
+    wrong, checked = [], 0
     for made in cuda.instances(arch):
-        width, kind = made.macros["PF_WIDTH"], made.macros["PF_TYPE"]
-        is_common = width in (32, 64) and kind in (0, 1)
+        is_common = made.macros["PF_WIDTH"] in (32, 64) and made.macros["PF_TYPE"] in (0, 1)
         if common and not is_common:
             continue
         report = compile_only(source, made.name, made.macros, arch)
-        where = f"{made.name} {made.macros}: {report}"
-        assert report.registers <= 255, where
-        assert -(-report.registers // 8) * 8 * made.block <= REGISTERS, where
-        assert report.static_shared_bytes + made.shared_bytes <= SHARED_LIMITS[arch], where
-        if is_common:
-            assert report.spill_bytes == 0, where
+        figures = {
+            "registers": (report.registers, 255),
+            "registers a block": (-(-report.registers // 8) * 8 * made.block, REGISTERS),
+            "shared": (report.static_shared_bytes + made.shared_bytes, SHARED_LIMITS[arch]),
+            "spills": (report.spill_bytes, 0 if is_common else 4096),
+        }
+        wrong += [
+            f"{made.name} {made.macros}: {value} {what}, at most {most}"
+            for what, (value, most) in figures.items()
+            if value > most
+        ]
         checked += 1
+    assert not wrong, "\n".join(wrong)
     return checked
 
 
