@@ -4,14 +4,17 @@ import csv
 import importlib.util
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from profforce.app import main
+from profforce.app import _complete_bench, main
 from profforce.bench import kernel, machine, peak
 from profforce.bench.peers import usable_peers
 from profforce.bench.run import run_suite
@@ -215,3 +218,19 @@ def test_the_commit_is_told_with_changes_marked(tmp_path: Path) -> None:
     assert clean is not None and len(clean) == 12
     (package / "file").write_text("b")
     assert machine.git_commit(package) == f"{clean}+"
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = (
+        "import sys, profforce.app as a; assert a.main(['bench', '--help']) == 0;"
+        "assert a.main(['doctor', '--help']) == 0;"
+        "print([m for m in ('torch', 'hydra', 'numpy', 'cuda.core') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert "shapes=[8x4x500x32]" in done.stdout and "--plot" in done.stdout
+
+
+def test_settings_are_completed() -> None:
+    ctx = SimpleNamespace(params={"overrides": []})
+    assert _complete_bench(ctx, "repe") == ["repeats="]  # type: ignore[arg-type]
