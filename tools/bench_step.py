@@ -95,7 +95,9 @@ def training_step(
     judge = build_discriminator(config.discriminator, config.model, config.mel.num_mels).to(device)
     control = LengthDiscriminator(config.discriminator.crop_steps).to(device)
     optimizer = build_optimizer(model, config.trainer)
-    judge_optimizer = torch.optim.Adam([*judge.parameters(), *control.parameters()], lr=1e-4)
+    judge_optimizer = torch.optim.Adam(
+        [*judge.parameters(), *control.parameters()], lr=1e-4, fused=True
+    )
     real = make_batch(config, sizes, config.trainer.batch_size).to(device)
     noise = PrenetNoise(config.seed, real.indices)
     made = None

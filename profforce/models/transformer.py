@@ -127,6 +127,7 @@ class TransformerTTS(nn.Module):
         *,
         noise: PrenetNoise | None = None,
         speakers: Tensor | None = None,
+        refine: bool = True,
     ) -> TeacherForced:
         """Predict every frame of ``mel [B, T, M]`` from the frames before it.
 
@@ -137,6 +138,8 @@ class TransformerTTS(nn.Module):
             mel_lengths: ``[B]`` int64, frames.
             noise: key of the prenet's dropout; None switches it off.
             speakers: ``[B]`` int64; speaker 0 when not given.
+            refine: False leaves the postnet out, for those who look at hidden states and
+                ``mel_before`` only; ``mel`` is then the same as ``mel_before``.
         """
         memories = self.encode(symbols, symbol_lengths, speakers)
         inputs = self.decoder_inputs(mel)
@@ -148,7 +151,7 @@ class TransformerTTS(nn.Module):
             x, weights = block(x, lengths, memory)
             guided.append(weights[:, : self.config.guided_heads])
         hidden = self.decoder_norm(x) * length_mask(lengths, x.shape[1])[..., None]
-        return self._finish(hidden, guided, mel_lengths, lengths, mel.shape[1])
+        return self._finish(hidden, guided, mel_lengths, lengths, mel.shape[1], refine)
 
     def _finish(
         self,
@@ -157,11 +160,12 @@ class TransformerTTS(nn.Module):
         mel_lengths: Tensor,
         lengths: Tensor,
         num_frames: int,
+        refine: bool,
     ) -> TeacherForced:
         before, stop = self.frames(hidden)
         before, stop = before[:, :num_frames], stop[:, :num_frames]
         mask = length_mask(mel_lengths, num_frames)
-        after = self.refine(before, mask)
+        after = self.refine(before, mask) if refine else before
         alignments = torch.cat(guided[-self.config.guided_layers :], 1)
         live = length_mask(lengths, hidden.shape[1])[:, None, :, None]
         return TeacherForced(

@@ -5,9 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
-from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from profforce.config import TrainerConfig
+
+Weights = tuple[Tensor, ...] | list[Tensor]
 
 
 def build_optimizer(model: nn.Module, config: TrainerConfig) -> torch.optim.AdamW:
@@ -41,11 +43,11 @@ def build_average(model: nn.Module, decay: float) -> AveragedModel:
     The decay warms up as ``(1 + n) / (10 + n)``, so that the start does not linger in a short run.
     """
 
-    def average(mean: Tensor, value: Tensor, count: Tensor | int) -> Tensor:
+    def average(means: Weights, values: Weights, count: Tensor | int) -> None:
         n = float(count)
-        return torch.lerp(mean, value, 1 - min(decay, (1 + n) / (10 + n)))
+        get_ema_multi_avg_fn(min(decay, (1 + n) / (10 + n)))(means, values, count)
 
-    return AveragedModel(model, avg_fn=average)
+    return AveragedModel(model, multi_avg_fn=average)
 
 
 def clip_gradients(model: nn.Module, limit: float) -> Tensor:

@@ -43,7 +43,7 @@ class TrainState:
         self.schedule = build_schedule(self.optimizer, trainer)
         self.judges = nn.ModuleList([self.discriminator, self.control])
         self.judge_optimizer = torch.optim.Adam(
-            self.judges.parameters(), lr=config.discriminator.lr, betas=(0.5, 0.99)
+            self.judges.parameters(), lr=config.discriminator.lr, betas=(0.5, 0.99), fused=True
         )
         self.gates = Gates(config.method)
         self.pool = SamplePool(config.freerun, corpus.train, config.seed)

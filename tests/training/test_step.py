@@ -1,0 +1,122 @@
+"""The professor-forcing step: its losses and whom they move."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from profforce.config import DiscriminatorKind, TrainConfig
+from profforce.data.batch import collate
+from profforce.data.corpus import Corpus
+from profforce.models.discriminator import behaviour, gan_loss
+from profforce.nn.noise import PrenetNoise
+from profforce.training.crops import paired_crops
+from profforce.training.seeds import generator
+from profforce.training.state import TrainState
+from profforce.training.step import frozen, professor_forcing_step, teacher_forced
+
+CPU = torch.device("cpu")
+
+
+def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+    state.pool.refresh(state.mirror, 2, CPU)
+    batch = collate([state.corpus.train[i] for i in range(4)])
+    out = professor_forcing_step(
+        state.model,
+        state.discriminator,
+        state.control,
+        batch,
+        state.pool.draw(4, CPU),
+        noise=PrenetNoise(0, batch.indices),
+        weights=weights,
+        crop_generator=generator(0, "crop", 0),
+        config=state.config,
+    )
+    assert out.discriminator is not None
+    return out.model, out.discriminator
+
+
+def test_each_loss_moves_its_own_network_only(config: TrainConfig, corpus: Corpus) -> None:
+    state = TrainState(config, corpus, CPU)
+    state.set_mel_statistics()
+    model_loss, judge_loss = losses(state, (0.5, 0.1))
+    model_loss.backward()
+    assert all(p.grad is None for p in state.judges.parameters())
+    assert all(p.grad is not None for p in state.model.parameters())
+    state.model.zero_grad()
+    judge_loss.backward()
+    assert all(p.grad is not None for p in state.judges.parameters())
+    assert all(p.grad is None for p in state.model.parameters())
+
+
+def test_professor_forcing_changes_the_gradient_and_weight_zero_does_not(
+    config: TrainConfig, corpus: Corpus
+) -> None:
+    grads = []
+    for weights in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+        state = TrainState(config, corpus, CPU)
+        state.set_mel_statistics()
+        losses(state, weights)[0].backward()
+        grads.append(state.model.mel_out.weight.grad)
+    plain, free, teacher = grads
+    assert plain is not None and free is not None and teacher is not None
+    assert not torch.allclose(plain, free) and not torch.allclose(plain, teacher)
+
+
+def test_frozen_lets_gradients_through_and_restores_the_flags() -> None:
+    layer = torch.nn.Linear(2, 1)
+    layer.bias.requires_grad_(False)
+    x = torch.ones(1, 2, requires_grad=True)
+    with frozen(layer):
+        layer(x).sum().backward()
+    assert x.grad is not None and layer.weight.grad is None
+    assert layer.weight.requires_grad and not layer.bias.requires_grad
+
+
+def test_a_pass_without_the_postnet_is_the_same_up_to_it(
+    config: TrainConfig, corpus: Corpus
+) -> None:
+    state = TrainState(config, corpus, CPU)
+    state.model.eval()
+    batch = collate([corpus.train[i] for i in range(3)])
+    noise = PrenetNoise(0, batch.indices)
+    whole = teacher_forced(state.model, batch, noise)
+    bare = teacher_forced(state.model, batch, noise, refine=False)
+    for name in ("mel_before", "stop_logits", "hidden", "alignments"):
+        assert torch.equal(getattr(whole, name), getattr(bare, name)), name
+    assert torch.equal(bare.mel, bare.mel_before)
+    assert not torch.equal(whole.mel, whole.mel_before)
+
+
+@pytest.mark.parametrize("kind", list(DiscriminatorKind))
+def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
+    config: TrainConfig, corpus: Corpus, kind: DiscriminatorKind
+) -> None:
+    config = replace(config, discriminator=replace(config.discriminator, kind=kind))
+    state = TrainState(config, corpus, CPU)
+    state.set_mel_statistics()
+    state.model.eval()
+    _, told = losses(state, (0.0, 0.0))
+
+    state.pool.refresh(state.mirror, 2, CPU)
+    real = collate([corpus.train[i] for i in range(4)])
+    pool = state.pool.draw(4, CPU)
+    frames = config.model.reduction_factor
+    halves = []
+    for batch, noise in ((real, PrenetNoise(0, real.indices)), (pool.batch, pool.noise)):
+        out = teacher_forced(state.model, batch, noise)
+        outputs = state.model.normalize(out.mel_before)
+        halves.append(behaviour(out.hidden, outputs, config.discriminator, frames))
+    first, second, lengths = paired_crops(
+        *halves,
+        -(-real.mel_lengths // frames),
+        -(-pool.batch.mel_lengths // frames),
+        config.discriminator.crop_steps,
+        generator(0, "crop", 0),
+    )
+    kind_of_loss = config.discriminator.loss
+    expected = torch.zeros(())
+    for half, is_real in ((first, True), (second, False)):
+        expected = expected + gan_loss(state.discriminator(half, lengths), is_real, kind_of_loss)
+        expected = expected + gan_loss(state.control(half), is_real, kind_of_loss)
+    torch.testing.assert_close(told, expected)
