@@ -1,7 +1,9 @@
 """Plot a run's losses and its gap meter: python tools/plot_run.py RUN PICTURE.png"""
 
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,10 +19,17 @@ PANELS = {
 }
 
 
-def main() -> int:
-    """Read ``RUN/metrics.jsonl``, write the picture."""
-    run, picture = map(Path, sys.argv[1:3])
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read ``RUN/metrics.jsonl``, write the picture; 1 if there is no such file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("picture", type=Path, help="PNG to write")
+    options = parser.parse_args(argv)
+    metrics = options.run / "metrics.jsonl"
+    if not metrics.is_file():
+        print(f"error: no metrics of a run; got no {metrics}", file=sys.stderr)
+        return 1
+    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     figure = Figure(figsize=(11, 6), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (title, names) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
@@ -29,7 +38,7 @@ def main() -> int:
             axes.plot(*zip(*points, strict=True) if points else ([], []), label=name, linewidth=1)
         axes.set(title=title, xlabel="step")
         axes.legend()
-    save_figure(figure, picture)
+    save_figure(figure, options.picture)
     return 0
 
 
