@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from profforce.app import _complete_bench, main
+from profforce.app import _bench_settings, _complete_bench, main
 from profforce.bench import kernel, machine, peak
 from profforce.bench.peers import usable_peers
 from profforce.bench.run import run_suite
+from profforce.bench.suite import find_suite
 from profforce.config import BenchConfig, BenchDtype
 
 FORMS = [
@@ -234,3 +236,13 @@ def test_help_needs_nothing_heavy() -> None:
 def test_settings_are_completed() -> None:
     ctx = SimpleNamespace(params={"overrides": []})
     assert _complete_bench(ctx, "repe") == ["repeats="]  # type: ignore[arg-type]
+
+
+def test_the_commands_in_the_documentation_are_right() -> None:
+    text = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text(encoding="utf-8")
+    lines = [line.split("#")[0] for line in text.splitlines() if line.startswith("    profforce b")]
+    assert len(lines) >= 3
+    for line in lines:
+        words = [word for word in shlex.split(line)[2:] if "=" in word]
+        settings = _bench_settings(words)
+        assert find_suite(settings.suite).cases(settings)
