@@ -37,8 +37,8 @@ def run_suite(config: BenchConfig, progress: Progress) -> Report:
         torch.set_num_threads(config.threads)
     try:
         groups = suite.groups(config, device)
-        rows = _measure(suite, cases, groups, config, device, progress)
-        return Report(environment(config, device), rows)
+        place = environment(config, device)  # now, since the checkout may change meanwhile
+        return Report(place, _measure(suite, cases, groups, config, device, progress))
     finally:
         torch.set_num_threads(threads)
 

@@ -168,6 +168,17 @@ def test_half_types_are_told_from_float32_by_their_error() -> None:
     assert 1e-4 < errors["ours_fwd"] < 2e-2 and errors["gemm_1024"] < 1e-5
 
 
+def test_the_environment_is_that_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = ["begun with"]
+    monkeypatch.setattr(machine, "git_commit", lambda folder: commit[0])
+
+    def change(label: str, done: int, total: int) -> None:
+        commit[0] = "changed"
+
+    report = run_suite(config(check=False), change)
+    assert commit == ["changed"] and report.environment["git_commit"] == "begun with"
+
+
 def test_threads_are_put_back() -> None:
     before = torch.get_num_threads()
     report = run_suite(config(threads=before + 1, check=False), silent)
