@@ -244,6 +244,7 @@ template <bool A_LOW, bool B_LOW, int TILES, class A, class B>
 __device__ __forceinline__ void multiply(float (&acc)[TILES][4], const A a, const B b, int begin, int end) {
   const int lane = threadIdx.x & 31, group = lane >> 2, quad = lane & 3;
 #if PF_TENSOR
+#pragma unroll 2  // more would cost the registers of a second block
   for (int k = begin; k < end; k += 16) {
     const Split top = split(a.four(group, k + 4 * quad)), bottom = split(a.four(group + 8, k + 4 * quad));
 #pragma unroll

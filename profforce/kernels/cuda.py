@@ -73,7 +73,8 @@ def describe(device: torch.device) -> str:
     """Which implementation runs on a CUDA device, in words."""
     if problem := nvrtc.why_unavailable():
         return f"chunked PyTorch ({problem})"
-    return f"CUDA sm_{_device(device).arch}"
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return f"CUDA sm_{nvrtc.architecture(index)}"
 
 
 def forward(x: LinearInputs) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,7 +126,10 @@ def step(q: Tensor, k: Tensor, v: Tensor, state: LinearState, feature_map: str) 
 
     Raises:
         KernelError: if the kernel cannot be compiled or launched.
+        ValueError: if the state is not float32.
     """
+    if state.s.dtype != torch.float32 or state.z.dtype != torch.float32:
+        raise ValueError(f"expected a float32 state; got {state.s.dtype} and {state.z.dtype}")
     q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
     batch, heads, key_width = q.shape
     value_width = v.shape[-1]
@@ -268,9 +272,9 @@ def _kernel(
 
 @functools.cache
 def _device(device: torch.device) -> Device:
-    index = torch.cuda.current_device() if device.index is None else device.index
-    properties = torch.cuda.get_device_properties(index)
-    return Device(index, nvrtc.architecture(index), properties.multi_processor_count)
+    assert device.index is not None, "a tensor's device has an index"
+    count = torch.cuda.get_device_properties(device.index).multi_processor_count
+    return Device(device.index, nvrtc.architecture(device.index), count)
 
 
 @functools.cache

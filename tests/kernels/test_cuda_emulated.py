@@ -16,8 +16,8 @@ from profforce.kernels.cuda_instances import WIDTHS, instances, shared_limit
 
 sys.path.insert(0, str(Path(__file__).parent / "emulation"))
 
-from cuda_cases import BF16, F16, F32, Case, Guard, StepCase, build, compare, run, run_step
-from cuda_emulator import FLAGS, EmulatedDevice, EmulationError, why_not
+from cuda_cases import BF16, F16, F32, Case, StepCase, check
+from cuda_emulator import FLAGS, EmulatedDevice, EmulationError, split_into, why_not
 
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
 SCHEDULES = (0, 1, 2, 3)
@@ -38,13 +38,7 @@ def emulate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulate]:
     def start(arch: str, segments: int = 1, **settings: object) -> EmulatedDevice:
         device = EmulatedDevice(folder, arch, **settings)
         monkeypatch.setattr(cuda, "_device", lambda _: device)
-        monkeypatch.setattr(cuda, "split", lambda steps, heads, multiprocessors: into(steps))
-
-        def into(steps: int) -> tuple[int, int]:
-            each = -(-steps // (64 * segments)) * 64
-            assert -(-steps // each) == segments
-            return segments, each
-
+        monkeypatch.setattr(cuda, "split", split_into(segments))
         return device
 
     cuda._kernel.cache_clear()
@@ -72,65 +66,63 @@ SEQUENCES = [
     (Case(F32, 3, 130, 1, lengths=(0, 64, 129), layout="odd"), "86", 3),
     (Case(BF16, steps=128, key=64, value=64, lengths=(63, 65)), "80", 2),
     (Case(F16, 1, 140, 2, 48, 48, state=False, feature_map="relu"), "100", 3),
+    # offsets beyond 32 bits
+    (Case(BF16, 2, 10, 1, 16, 16, layout="far", state=False), "90", 1),
     # without tensor cores
     (Case(F32, lengths=(70, 33)), "75", 1),
     (Case(F32, steps=100, key=64, value=64, lengths=(100, 31)), "75", 2),
     (Case(F32, 1, 40, 1, 128, 128, feature_map="identity"), "75", 1),
     (Case(BF16, key=40, value=24, lengths=(70, 0)), "75", 1),
     (Case(F16, steps=70, key=16, value=16, feature_map="relu"), "75", 2),
-    # a gradient of the last state alone
+    # a normaliser as small as eps, and a gradient of the last state alone
+    (Case(F32, steps=20, state=False, shift=-8), "90", 1),
     (Case(F32, grad=False, lengths=(70, 5)), "90", 1),
 ]
 
 
+STEPS = [
+    (StepCase(F32), "90"),
+    (StepCase(F32, key=64, value=64, feature_map="relu"), "90"),
+    (StepCase(F32, shift=-8, state=False), "90"),
+    (StepCase(BF16, key=40, value=24, feature_map="identity"), "80"),
+    (StepCase(F16, key=128, value=128, batch=1, layout="plain"), "86"),
+    (StepCase(F32, key=5, value=7, layout="odd"), "75"),
+    (StepCase(BF16, key=16, value=16, heads=1), "75"),
+]
+
+
+def _name(x: object) -> str:
+    return str(x)
+
+
 @emulated
-@pytest.mark.parametrize(
-    ("case", "arch", "segments"), SEQUENCES, ids=lambda x: x if isinstance(x, str) else str(x)
-)
+@pytest.mark.parametrize(("case", "arch", "segments"), SEQUENCES, ids=_name)
 def test_sequences_equal_the_reference(
-    case: Case, arch: str, segments: int, emulate: Emulate, monkeypatch: pytest.MonkeyPatch
+    case: Case, arch: str, segments: int, emulate: Emulate
 ) -> None:
-    device = emulate(arch, segments)
-    first = None
+    _assert_right(case, emulate(arch, segments))
+
+
+@emulated
+@pytest.mark.parametrize(("case", "arch"), STEPS, ids=_name)
+def test_steps_equal_the_reference(case: StepCase, arch: str, emulate: Emulate) -> None:
+    _assert_right(case, emulate(arch))
+
+
+def _assert_right(case: Case | StepCase, device: EmulatedDevice) -> None:
+    first: dict[str, torch.Tensor] = {}
     for seed in SCHEDULES:
         device.schedule[0] = seed
-        guard = Guard()
-        monkeypatch.setattr(cuda, "_empty", guard)
-        got = run(case)
-        assert compare(case, build(case).truth, got) + guard.check() == []
+        problems, got = check(case)
+        assert problems == []
         first = first or got
         assert all(torch.equal(got[name], first[name]) for name in got), "not reproducible"
 
 
 @emulated
-@pytest.mark.parametrize(
-    ("case", "arch"),
-    [
-        (StepCase(F32), "90"),
-        (StepCase(F32, key=64, value=64, feature_map="relu"), "90"),
-        (StepCase(BF16, key=40, value=24, feature_map="identity"), "80"),
-        (StepCase(F16, key=128, value=128, batch=1, fused=False), "86"),
-        (StepCase(F32, key=5, value=7), "75"),
-        (StepCase(BF16, key=16, value=16, heads=1), "75"),
-    ],
-    ids=str,
-)
-def test_steps_equal_the_reference(
-    case: StepCase, arch: str, emulate: Emulate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = emulate(arch)
-    for seed in SCHEDULES:
-        device.schedule[0] = seed
-        guard = Guard()
-        monkeypatch.setattr(cuda, "_empty", guard)
-        assert run_step(case) + guard.check() == []
-
-
-@emulated
 def test_fibers_switch_by_ucontext_too(emulate: Emulate) -> None:
     emulate("90", flags=(*FLAGS, "-DCUEMU_UCONTEXT"))
-    case = Case(F32, 1, 20, 1, 16, 16)
-    assert compare(case, build(case).truth, run(case)) == []
+    assert check(Case(F32, 1, 20, 1, 16, 16))[0] == []
 
 
 TOYS = {

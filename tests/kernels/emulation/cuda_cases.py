@@ -7,6 +7,7 @@ reads that it must not shows in its results. What it writes beside its results `
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -51,14 +52,18 @@ class Case:
     state: bool = True
     """With a first state, and a gradient of the last one."""
     layout: str = "fused"
-    """``fused``: q, k, v from one [B, T, 3, H, K]; ``odd``: rows of an odd stride; ``plain``."""
+    """``fused``: q, k, v from one [B, T, 3, H, K]; ``odd``: rows of an odd stride; ``far``: batches
+    more than 2^31 elements apart; ``plain``."""
     grad: bool = True
     """With a gradient of the output, not only of the last state."""
+    shift: float = 0.0
+    """Added to q and k: far below zero, the normaliser is as small as eps."""
 
     def __str__(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
         lengths = "" if self.lengths is None else "-L" + ".".join(map(str, self.lengths))
-        extra = ("" if self.state else "-nostate") + ("" if self.grad else "-nograd")
+        extra = "-nostate" * (not self.state) + "-nograd" * (not self.grad)
+        extra += f"-shift{self.shift:g}" * bool(self.shift)
         sizes = f"B{self.batch}-T{self.steps}-H{self.heads}-{self.key}x{self.value}"
         return f"{name}-{sizes}-{self.feature_map}-{self.layout}{lengths}{extra}"
 
@@ -84,7 +89,7 @@ def build(case: Case) -> Problem:
     def draw(*shape: int, dtype: torch.dtype = case.dtype) -> Tensor:
         return torch.randn(*shape, generator=g).to(dtype)
 
-    q, k = draw(*head, case.key), draw(*head, case.key)
+    q, k = (draw(*head, case.key) + case.shift for _ in range(2))
     if case.feature_map != "elu":  # keep the normaliser away from zero
         q, k = (q.abs() + 0.1 if case.feature_map == "identity" else q + 0.5 for q in (q, k))
     v, grad_out = draw(*head, case.value), draw(*head, case.value)
@@ -146,7 +151,12 @@ def _laid_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
     batch, steps, heads, _ = tensors[0].shape
     width = max(x.shape[-1] for x in tensors)
     views = []
-    if layout == "plain":
+    if layout == "far":  # memory that is not written is not there
+        buffer = torch.empty(batch << 31, dtype=tensors[0].dtype)
+        for i, x in enumerate(tensors):
+            strides = ((1 << 31) + 64, *x.stride()[1:])
+            views.append(buffer.as_strided(x.shape, strides, i * x.numel()))
+    elif layout == "plain":
         for x in tensors:
             buffer = torch.full((x.numel() + 64,), NAN, dtype=x.dtype)
             views.append(buffer[32:-32].view(x.shape))
@@ -160,6 +170,15 @@ def _laid_out(tensors: Sequence[Tensor], layout: str) -> list[Tensor]:
     for view, x in zip(views, tensors, strict=True):
         view.copy_(x)
     return views
+
+
+def moved(x: Tensor | None, device: torch.device | str) -> Tensor | None:
+    """The same view of a copy of the whole buffer on a device."""
+    if x is None:
+        return None
+    size = x.untyped_storage().nbytes() // x.element_size()
+    buffer = x.as_strided((size,), (1,), 0).to(device)
+    return buffer.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 class Guard:
@@ -207,8 +226,19 @@ def compare(case: Case, truth: dict[str, Tensor], got: dict[str, Tensor]) -> lis
     return problems
 
 
-def run(case: Case) -> dict[str, Tensor]:
-    """Outputs, final state and gradients by the kernels, through ``cuda.py``."""
+def check(case: "Case | StepCase") -> tuple[list[str], dict[str, Tensor]]:
+    """Run the kernels through ``cuda.py``: what is wrong, one line a fault, and all results."""
+    guard = Guard()
+    with patch.object(cuda, "_empty", guard):
+        if isinstance(case, Case):
+            truth, got = build(case).truth, _sequence(case)
+        else:
+            truth, got = build(case.whole()).truth, _steps(case, guard)
+    whole = case if isinstance(case, Case) else case.whole()
+    return compare(whole, truth, got) + guard.check(), got
+
+
+def _sequence(case: Case) -> dict[str, Tensor]:
     p = build(case)
     out, s1, z1 = cuda.forward(p.inputs)
     grads = cuda.backward(p.inputs, p.grad_out, p.grad_s1, p.grad_z1)
@@ -221,7 +251,7 @@ def run(case: Case) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class StepCase:
-    """One recurrent step; shapes as in ``cuda.py``."""
+    """A few recurrent steps in place; shapes as in ``cuda.py``."""
 
     dtype: torch.dtype = F32
     batch: int = 3
@@ -229,36 +259,28 @@ class StepCase:
     key: int = 32
     value: int = 32
     feature_map: str = "elu"
-    fused: bool = True
+    layout: str = "fused"
+    shift: float = 0.0
+    state: bool = True
 
     def __str__(self) -> str:
-        name = str(self.dtype).removeprefix("torch.")
-        return f"{name}-{self.key}x{self.value}-{self.feature_map}{'-fused' * self.fused}"
+        return f"step-{self.whole()}"
+
+    def whole(self) -> Case:
+        """The sequence that the steps make up."""
+        sizes = (self.batch, 3, self.heads, self.key, self.value)
+        extra = {"layout": self.layout, "shift": self.shift, "state": self.state}
+        return Case(self.dtype, *sizes, self.feature_map, **extra)
 
 
-def run_step(case: StepCase, device: torch.device | str = "cpu") -> list[str]:
-    """Three steps in place against the reference; what is wrong, one line a tensor."""
-    steps, whole = (
-        3,
-        Case(
-            case.dtype,
-            case.batch,
-            3,
-            case.heads,
-            case.key,
-            case.value,
-            case.feature_map,
-            layout="fused" if case.fused else "plain",
-        ),
-    )
-    p = build(whole)
-    guard = Guard()
-    assert p.inputs.s is not None and p.inputs.z is not None
-    state = LinearState(*(guard(x.shape, x.to(device)) for x in (p.inputs.s, p.inputs.z)))
-    state.s.copy_(p.inputs.s), state.z.copy_(p.inputs.z)
+def _steps(case: StepCase, guard: Guard) -> dict[str, Tensor]:
+    x = build(case.whole()).inputs
+    first = x.new_state() if x.s is None or x.z is None else LinearState(x.s, x.z)
+    state = LinearState(*(guard(y.shape, y) for y in first))
+    for now, y in zip(state, first, strict=True):
+        now.copy_(y) if case.state else now.zero_()
     outs = []
-    for t in range(steps):
-        q, k, v = (x.to(device)[:, t] for x in (p.inputs.q, p.inputs.k, p.inputs.v))
-        outs.append(cuda.step(q, k, v, state, case.feature_map))
-    got = {"out": torch.stack(outs, 1), "s1": state.s, "z1": state.z}
-    return compare(whole, p.truth, got) + guard.check()
+    for t in range(x.q.shape[1]):
+        inputs = (y[:, t] for y in (x.q, x.k, x.v))
+        outs.append(cuda.step(*inputs, state, case.feature_map))
+    return {"out": torch.stack(outs, 1), "s1": state.s, "z1": state.z}

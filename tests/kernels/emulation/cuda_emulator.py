@@ -2,10 +2,11 @@
 
 import ctypes
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def why_not() -> str | None:
 
 class EmulationError(RuntimeError):
     """A deadlock, a write outside shared memory, or a wrong launch."""
+
+
+class CompileError(RuntimeError):
+    """The compiler's first words."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +85,34 @@ class EmulatedKernel:
             raise EmulationError(f"{self._name.decode()}: {problem.decode()}")
 
 
+def split_into(segments: int) -> Callable[[int, int, int], tuple[int, int]]:
+    """Takes the place of :func:`profforce.kernels.cuda.split`."""
+
+    def split(steps: int, heads: int, multiprocessors: int) -> tuple[int, int]:
+        each = -(-steps // (64 * segments)) * 64
+        assert -(-steps // each) == segments, "choose another number of steps"
+        return segments, each
+
+    return split
+
+
 def _compile(device: EmulatedDevice, made: Instance) -> Path:
+    """The instance as a library; what the preprocessor leaves of it alike is compiled once."""
     macros = {**made.macros, "PF_NAME": made.name, "PF_SOURCE": f'"{device.source}"'}
     defines = [f"-D{key}={value}" for key, value in macros.items()]
-    command = [str(COMPILER), *device.flags, *defines, str(HERE / "harness.cpp")]
-    text = device.source.read_bytes()
-    name = hashlib.sha256("\0".join(command).encode() + text).hexdigest()[:16]
+    text = _run([*device.flags, *defines, "-E", "-P", str(HERE / "harness.cpp")], "", made.name)
+    name = hashlib.sha256("\0".join((*device.flags, text)).encode()).hexdigest()[:16]
     library = device.folder / f"{made.name}-{name}.so"
     if not library.exists():
-        part = library.with_suffix(".part")
-        done = subprocess.run(
-            [*command, "-o", str(part)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise EmulationError(f"{made.name} does not compile: {done.stderr[:2000]}")
+        part = library.with_suffix(f".{os.getpid()}")
+        _run([*device.flags, "-x", "c++", "-", "-o", str(part)], text, made.name)
         part.rename(library)
     return library
+
+
+def _run(arguments: list[str], text: str, name: str) -> str:
+    command = [str(COMPILER), *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(f"{name} does not compile: {done.stderr[:2000]}")
+    return done.stdout

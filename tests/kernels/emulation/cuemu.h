@@ -3,8 +3,9 @@
 // Include before the kernel source, which stays as it is. Emulated are the built-in indices, dynamic
 // shared memory, __syncthreads, warp shuffles and the tensor-core instructions by the fragment
 // layouts of the PTX manual. A fiber runs until it waits for others; which one runs next is shuffled
-// by a seed, so that a missing barrier shows as a wrong result. Shared memory starts as NaN in every
-// block. Deadlocks and writes beyond the reserved shared memory are reported by name.
+// by a seed (0: as numbered), so that a missing barrier shows as a wrong result. Odd seeds let a warp
+// run as far as it can. Shared memory starts as NaN in every block. Deadlocks and writes
+// beyond the reserved shared memory are reported by name.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -151,24 +152,37 @@ inline uint64_t next_random(uint64_t& state) {  // splitmix64
   return x ^ x >> 31;
 }
 
-inline void run_block(const unsigned* order, unsigned threads) {
+inline bool waits(const Fiber& fiber) {
+  return fiber.done || (fiber.wait == BARRIER && fiber.generation == generation) ||
+         (fiber.wait == WARP && warps[fiber.warp].phase == fiber.phase);
+}
+
+// One turn for each fiber of a group that can run; whether there was one.
+inline bool run_round(const unsigned* order, unsigned count) {
+  bool progress = false;
+  for (unsigned i = 0; i < count && !failure[0]; ++i) {
+    if (waits(fibers[order[i]])) continue;
+    current = &fibers[order[i]];
+    progress = true;
+    swap(scheduler, current->context);
+  }
+  return progress;
+}
+
+// `order` holds the threads by warps. All warps advance alike, or (`greedy`) one goes as far as it
+// can before the next: races between neighbours show in the one, those between warps in the other.
+inline void run_block(const unsigned* order, unsigned threads, bool greedy) {
   while (alive && !failure[0]) {
     bool progress = false;
-    for (unsigned i = 0; i < threads && !failure[0]; ++i) {
-      Fiber& fiber = fibers[order[i]];
-      if (fiber.done || (fiber.wait == BARRIER && fiber.generation == generation) ||
-          (fiber.wait == WARP && warps[fiber.warp].phase == fiber.phase))
-        continue;
-      current = &fiber;
-      progress = true;
-      swap(scheduler, fiber.context);
-    }
+    for (unsigned i = 0; greedy && i < threads; i += 32)
+      while (run_round(order + i, threads - i < 32 ? threads - i : 32)) progress = true;
+    if (!greedy) progress = run_round(order, threads);
     if (alive && at_barrier == alive) {  // threads that have returned count as arrived
       at_barrier = 0;
       ++generation;
       progress = true;
     }
-    if (!progress && alive)
+    if (!progress && alive && !failure[0])
       for (unsigned i = 0; i < threads; ++i)
         if (!fibers[i].done) {
           current = &fibers[i];
@@ -176,6 +190,21 @@ inline void run_block(const unsigned* order, unsigned threads) {
           break;
         }
   }
+}
+
+// Shuffles the warps, and the threads within each.
+inline void shuffle(unsigned* order, unsigned threads, uint64_t& random) {
+  const unsigned count = (threads + 31) / 32;
+  unsigned warp[MAX_WARPS];
+  for (unsigned i = 0; i < count; ++i) {
+    const unsigned j = next_random(random) % (i + 1);
+    warp[i] = warp[j], warp[j] = i;
+  }
+  for (unsigned i = 0, n = 0; i < count; ++i)
+    for (unsigned lane = 0; lane < 32 && warp[i] * 32 + lane < threads; ++lane, ++n) {
+      const unsigned j = n - next_random(random) % (lane + 1);
+      order[n] = order[j], order[j] = warp[i] * 32 + lane;
+    }
 }
 
 // Runs a kernel over the grid; returns null or what went wrong.
@@ -198,12 +227,9 @@ inline const char* launch(uint3 grid, unsigned threads, unsigned seed, float* sh
         fiber.tid = {i, 0, 0}, fiber.lane = i & 31, fiber.warp = i >> 5, fiber.done = false, fiber.wait = NOTHING;
         prepare(fiber.context, stacks + (size_t)i * STACK, entry);
       }
-      for (unsigned i = threads - 1; seed && i; --i) {
-        const unsigned j = next_random(random) % (i + 1), held = order[i];
-        order[i] = order[j], order[j] = held;
-      }
+      if (seed) shuffle(order, threads, random);
       memset(shared, 0xff, shared_limit);  // NaN, whichever way it is read
-      run_block(order, threads);
+      run_block(order, threads, seed & 1);
       for (unsigned i = shared_bytes; i < shared_limit; ++i)
         if (((unsigned char*)shared)[i] != 0xff) {
           fail("write beyond the reserved shared memory");
