@@ -12,7 +12,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -122,7 +122,6 @@ def _complete_sample(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _complete_bench(ctx: typer.Context, incomplete: str) -> list[str]:
-    _know_bench()
     return _complete("bench", ctx, incomplete)
 
 
@@ -393,22 +392,10 @@ def _check_outputs(texts: list[str], picture: Path | None) -> None:
 
 
 def _bench_settings(words: list[str]) -> "BenchConfig":
-    from profforce import bridge
+    from profforce.bridge import compose
     from profforce.config import BenchConfig
 
-    _know_bench()
-    compose: Any = bridge.compose
-    config = compose(BenchConfig, "bench", words)
-    assert isinstance(config, BenchConfig)
-    return config
-
-
-def _know_bench() -> None:
-    """Let the bridge build on the settings of this command too."""
-    from profforce.bridge import SCHEMAS
-    from profforce.config import BenchConfig
-
-    SCHEMAS.setdefault("bench", BenchConfig)
+    return compose(BenchConfig, "bench", words)
 
 
 @app.command()

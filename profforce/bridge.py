@@ -22,14 +22,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from profforce.config import SampleConfig, TrainConfig
+from profforce.config import BenchConfig, SampleConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.explain import explain, key_of, located, near_key
 from profforce.groups import CONF_PACKAGE, config_groups
 
-Config = TypeVar("Config", TrainConfig, SampleConfig)
+Config = TypeVar("Config", TrainConfig, SampleConfig, BenchConfig)
 VERSION_BASE = "1.3"
-SCHEMAS: dict[str, type] = {"train": TrainConfig, "sample": SampleConfig}
+SCHEMAS: dict[str, type] = {"train": TrainConfig, "sample": SampleConfig, "bench": BenchConfig}
+MEANINGS = {"data.root": "the folder with metadata.csv or manifest.jsonl"}
+"""Of settings that have no default."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,12 @@ def _typed(raw: DictConfig, schema: type[Config]) -> Config:
     with open_dict(raw):
         raw.pop("hydra", None)
     if missing := sorted(OmegaConf.missing_keys(raw)):
-        raise UserError(f"no value for {', '.join(missing)}", remedy=f"add {missing[0]}=VALUE")
+        meaning = MEANINGS.get(missing[0], "")
+        raise UserError(
+            f"no value for {', '.join(missing)}",
+            expected=meaning or None,
+            remedy=f"add {missing[0]}=VALUE",
+        )
     try:
         plain = OmegaConf.create(OmegaConf.to_container(raw, resolve=True))  # drops node types, so
         merged = OmegaConf.merge(OmegaConf.structured(schema), plain)  # that "+key=" is checked too

@@ -252,8 +252,14 @@ class ModelConfig:
         _in_range("model", self, positive, 1)
         _in_range("model", self, ("encoder_conv_layers", "postnet_layers", "num_speakers"), 0)
         _in_range("model", self, ("dropout", "prenet_dropout"), 0, 1, below=True)
-        _in_range("model", self, ("guided_layers",), 1, self.decoder_layers)
-        _in_range("model", self, ("guided_heads",), 1, self.num_heads)
+        _in_range("model", self, ("guided_layers", "guided_heads"), 1)
+        for part, whole in (("guided_layers", "decoder_layers"), ("guided_heads", "num_heads")):
+            got, most = getattr(self, part), getattr(self, whole)
+            if got > most:
+                raise ValueError(
+                    f"model.{part} must be <= model.{whole} = {most}, got {got}; "
+                    f"set model.{part}={most}"
+                )
         if self.width % self.num_heads:
             raise ValueError(
                 f"model.width must be a multiple of model.num_heads = {self.num_heads}, "

@@ -1,16 +1,18 @@
 """Errors of Hydra and OmegaConf in one line each, with the nearest name that would have worked."""
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from profforce.errors import did_you_mean
 from profforce.groups import config_groups
 
+KINDS = {"Integer": "whole number", "Float": "number"}
 LAUNCHER_EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 
 
@@ -26,7 +28,8 @@ def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
     if isinstance(err, MissingConfigException) and err.options:
         return _missing_choice(err.missing_cfg_file or "", err.options)
     if isinstance(err, OverrideParseException):
-        return f"cannot parse override '{err.override}', expected KEY=VALUE: {first}"
+        reason = "" if first.startswith("Error parsing override") else f": {first}"
+        return f"cannot parse override '{err.override}', expected KEY=VALUE{reason}"
     if first.startswith(("Ambiguous value", "Sweep parameters")):
         return f"{first}: use profforce train -m to sweep, [a,b] for a list, or quote it"
     if first.startswith("Could not append"):
@@ -56,6 +59,10 @@ def _missing_choice(path: str, options: Sequence[str]) -> str:
 def located(err: BaseException) -> str:
     """First line of ``err`` and the key that it is about."""
     key = getattr(err, "full_key", None)
+    if key and isinstance(err, ValidationError):
+        wanted = re.search(r"Value '(.*?)'.* could not be converted to (Integer|Float)", str(err))
+        if wanted:
+            return f"{key}: got '{wanted[1]}', expected a {KINDS[wanted[2]]}"
     return f"{_first_line(err)} (at '{key}')" if key else _first_line(err)
 
 

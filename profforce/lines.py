@@ -15,7 +15,11 @@ def texts_to_speak(given: Sequence[str] | None, source: Path | None) -> list[str
         UserError: both or neither; a file that cannot be read, is not UTF-8 or holds no text.
     """
     if bool(given) == (source is not None):
-        raise UserError("give either --text TEXT or --input FILE", remedy="see profforce sample -h")
+        raise UserError(
+            "give either --text TEXT or --input FILE",
+            got="both" if given else "neither",
+            remedy="see profforce sample -h",
+        )
     if source is None:
         return list(given or [])
     where = "standard input" if str(source) == "-" else str(source)

@@ -91,7 +91,7 @@ def test_plot_run_draws_every_curve_of_the_run(run: Path, tmp_path: Path) -> Non
     picture = tmp_path / "curve.png"
     drawn = curves(plot_run, run, picture)
     assert picture.stat().st_size > 1000
-    assert [len(panel) for panel in drawn] == [2, 2, 2, 2]
+    assert [len(panel) for panel in drawn] == [3, 3, 3, 3], "two curves and where it begins"
     assert all(count > 0 for panel in drawn for count in panel), drawn
 
 

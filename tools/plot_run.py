@@ -5,9 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
 from profforce.audio.pictures import save_figure
 
@@ -32,14 +34,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     figure = Figure(figsize=(11, 6), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
+    start = professor_forcing_start(options.run)
     for axes, (title, names) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         for name in names:
             points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
-            axes.plot(*zip(*points, strict=True) if points else ([], []), label=name, linewidth=1)
-        axes.set(title=title, xlabel="step")
-        axes.legend()
+            steps, values = zip(*points, strict=True) if points else ((), ())
+            label = name.partition("/")[2].replace("_", " ")
+            axes.plot(steps, smoothed(values), label=label, linewidth=1)
+        if start is not None:
+            axes.axvline(start, color="grey", linestyle=":", label="professor forcing begins")
+        axes.set(xlabel="step", ylabel=title)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=7)
     save_figure(figure, options.picture)
+    print(options.picture)
     return 0
+
+
+def professor_forcing_start(run: Path) -> int | None:
+    """Step at which the run began to train on its own outputs, None if it never did."""
+    settings = run / ".hydra" / "config.yaml"
+    method = OmegaConf.load(settings).method if settings.is_file() else None
+    wanted = method is not None and method.name == "professor_forcing"
+    return int(method.start_step) if wanted else None
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Running mean over a fiftieth of the values, so that the trend shows."""
+    width = max(len(values) // 50, 1)
+    starts = [max(i - width + 1, 0) for i in range(len(values))]
+    return [fmean(values[start : i + 1]) for i, start in enumerate(starts)]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ def read_audio(path: str | Path, sample_rate: int) -> Tensor:
     path = Path(path)
     if not path.is_file():
         raise UserError("no such audio file", where=path)
+    if path.stat().st_size == 0:
+        raise _empty(path, "0 bytes")
     try:
         samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError, RuntimeError) as error:
@@ -33,16 +35,16 @@ def read_audio(path: str | Path, sample_rate: int) -> Tensor:
             expected="a wav, flac, ogg or mp3 file",
         ) from error
     if samples.size == 0:
-        raise UserError(
-            "audio file is empty",
-            where=path,
-            got="0 samples",
-            remedy="remove it from the corpus or record it again",
-        )
+        raise _empty(path, "0 samples")
     audio = torch.from_numpy(samples).mean(dim=1)
     if not bool(torch.isfinite(audio).all()):
         raise UserError("audio holds values that are not finite (nan or inf)", where=path)
     return resample(audio, file_rate, sample_rate)
+
+
+def _empty(path: Path, got: str) -> UserError:
+    remedy = "remove its line from the manifest or record it again"
+    return UserError("audio file is empty", where=path, got=got, remedy=remedy)
 
 
 def resample(audio: Tensor, from_hz: int, to_hz: int) -> Tensor:

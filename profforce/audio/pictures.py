@@ -22,7 +22,7 @@ from profforce.errors import UserError
 
 MAX_LABELS = 120
 """Beyond this many symbols the alignment's axis counts them instead of naming them."""
-SHOWN = {" ": "␣", "<eos>": "⏎", "<pad>": "·"}
+SHOWN = {" ": "_", "<eos>": "end", "<pad>": "pad"}
 SILENCE = -11.6
 """Bottom of the mel's colour scale: log of just under 1e-5."""
 
@@ -97,7 +97,7 @@ def _draw(
     mels = [_array(b.mel) for b in behaviours]
     frame_s = mel_config.hop_length / mel_config.sample_rate
     longest = max(max(len(mel) for mel in mels), 1)
-    height = 4.0 + 0.09 * min(len(symbols), MAX_LABELS)
+    height = 4.0 + 0.115 * min(len(symbols), MAX_LABELS)
     width = min(6.0 + 2.0 * longest * frame_s / 3.0, 14.0) * (0.8 * len(behaviours) + 0.2)
     figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
@@ -106,12 +106,15 @@ def _draw(
         3, len(behaviours), squeeze=False, sharex=True, height_ratios=[2, height - 3, 1]
     )
     loudest = max((float(mel.max()) for mel in mels if mel.size), default=0.0)
-    for behaviour, mel, column in zip(behaviours, mels, axes.T, strict=True):
+    alignments = [_array(b.alignment) for b in behaviours]
+    most = max((float(weights.max()) for weights in alignments if weights.size), default=1.0)
+    columns = zip(behaviours, mels, alignments, axes.T, strict=True)
+    for behaviour, mel, alignment, column in columns:
         seconds = len(mel) * frame_s
-        column[0].set_title(behaviour.name, fontsize=9)
+        column[0].set_title(behaviour.name.replace("_", "-"), fontsize=9)
         _draw_mel(column[0], mel, seconds, loudest)
         step_s = frame_s * reduction_factor
-        _draw_alignment(column[1], _array(behaviour.alignment), step_s, symbols)
+        _draw_alignment(column[1], alignment, step_s, symbols, most)
         _draw_stop(column[2], _array(behaviour.stop_probability), seconds)
         column[2].set_xlim(0, longest * frame_s)
     return figure
@@ -135,9 +138,10 @@ def _draw_mel(axes: Axes, mel: NDArray[np.float32], seconds: float, loudest: flo
 
 
 def _draw_alignment(
-    axes: Axes, alignment: NDArray[np.float32], step_s: float, symbols: Sequence[str]
+    axes: Axes, alignment: NDArray[np.float32], step_s: float, symbols: Sequence[str], most: float
 ) -> None:
-    axes.set_ylabel("symbol")
+    """The colours reach to the largest weight, which is named: flat attention is not black."""
+    axes.set_ylabel(f"symbol (attention up to {most:.2f})")
     if alignment.size:
         num_steps, num_symbols = alignment.shape
         axes.imshow(
@@ -147,12 +151,12 @@ def _draw_alignment(
             interpolation="nearest",
             cmap="viridis",
             vmin=0,
-            vmax=1,
+            vmax=max(most, 1e-3),
             extent=(0, num_steps * step_s, -0.5, num_symbols - 0.5),
         )
     if len(symbols) <= MAX_LABELS:
         labels = [SHOWN.get(symbol, symbol) for symbol in symbols]
-        axes.set_yticks(range(len(symbols)), labels, fontsize=6, parse_math=False)
+        axes.set_yticks(range(len(symbols)), labels, fontsize=7, parse_math=False)
 
 
 def _draw_stop(axes: Axes, stop: NDArray[np.float32], seconds: float) -> None:

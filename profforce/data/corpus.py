@@ -77,7 +77,9 @@ def load_corpus(
             "no corpus here",
             where=folder,
             expected=f"a folder with {METADATA} or manifest.jsonl",
-            remedy=f"run: profforce data prepare {data.kind} data.root={data.root}",
+            remedy="check data.root"
+            if data.kind is DataKind.custom
+            else f"run: profforce data prepare {data.kind} data.root={data.root}",
         )
     utterances = read_manifest(folder)[: data.num_utterances]
     features = build_features(

@@ -62,7 +62,7 @@ def read_manifest(folder: Path) -> list[Utterance]:
             where=folder,
             got=" and ".join(present) if present else None,
             expected=f"{METADATA} or {MANIFEST}",
-            remedy="remove one of them" if present else "prepare the corpus or check data.root",
+            remedy="remove one of them" if present else "check data.root",
         )
     path = folder / present[0]
     read = _read_metadata if present[0] == METADATA else _read_jsonl

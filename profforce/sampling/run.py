@@ -1,5 +1,6 @@
 """What ``profforce sample`` does: files and one row an utterance."""
 
+import logging
 import os
 import re
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+from anyascii import anyascii
 
 from profforce.audio.files import write_audio
 from profforce.audio.pictures import draw_utterance, save_figure
@@ -15,6 +17,9 @@ from profforce.errors import UserError
 from profforce.sampling.synthesizer import Spoken, Synthesizer
 
 SLUG_LENGTH = 40
+LEAST_SECONDS_PER_SYMBOL = 0.02
+"""Three times the pace of the fastest speech."""
+log = logging.getLogger(__name__)
 
 
 def sample(
@@ -37,12 +42,23 @@ def sample(
         synthesizer.check(line, f"text {number}")
     _writable(out)
     for number, spoken in enumerate(synthesizer.synthesize(lines), 1):
+        _warn_if_cut(number, spoken, synthesizer)
         yield _write(spoken, out / f"{number:04}-{slug(spoken.text)}", synthesizer, cfg.pictures)
+
+
+def _warn_if_cut(number: int, spoken: Spoken, synthesizer: Synthesizer) -> None:
+    seconds = len(spoken.mel) * synthesizer.mel.hop_length / synthesizer.mel.sample_rate
+    if seconds < LEAST_SECONDS_PER_SYMBOL * len(spoken.symbols):
+        log.warning(
+            "text %d: %.2f s for %d symbols is too short to be speech; a model that stops at once "
+            "is not trained yet, or try a higher stop_threshold",
+            *(number, seconds, len(spoken.symbols)),
+        )
 
 
 def slug(text: str) -> str:
     """A file name's worth of ``text``: lower-case ASCII words joined by hyphens, never empty."""
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()[: 4 * SLUG_LENGTH]).strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", anyascii(text[: 4 * SLUG_LENGTH]).lower()).strip("-")
     return words[:SLUG_LENGTH].rstrip("-") or "text"
 
 

@@ -158,7 +158,11 @@ def _speaker_number(name: str | None, speakers: Sequence[str]) -> int:
     if name is None:
         return 0
     if name not in speakers:
-        known = ", ".join(speakers[:10]) or "a model without speakers"
+        if not speakers:
+            raise UserError(
+                "this model has no speakers", got=f"speaker={name}", remedy="leave it out"
+            )
+        known = ", ".join(speakers[:10])
         raise UserError(
             f"no speaker '{name}'" + did_you_mean(name, speakers), where="speaker", expected=known
         )

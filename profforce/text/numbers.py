@@ -7,8 +7,10 @@ bound, so the time is linear in the length of the text.
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import inflect
+if TYPE_CHECKING:  # takes a second or two to import, and most texts have no number
+    import inflect
 
 MAX_DIGITS = 15
 """Longer numbers are read digit by digit, as are those that start with a zero."""
@@ -79,7 +81,9 @@ def expand_numbers(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _engine() -> inflect.engine:
+def _engine() -> "inflect.engine":
+    import inflect
+
     return inflect.engine()
 
 

@@ -1,6 +1,7 @@
 """The training loop: it schedules; the step itself is :mod:`profforce.training.step`."""
 
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,6 +69,13 @@ def train(
         state.step,
         cfg.trainer.steps,
     )
+    if resume and state.step >= cfg.trainer.steps:
+        log.info(
+            "nothing to do: the run is at step %d and trainer.steps=%d; to go on: "
+            "profforce train --resume %s trainer.steps=%d",
+            *(state.step, cfg.trainer.steps, run_dir, 2 * state.step),
+        )
+        return float("nan") if state.score is None else state.score
     run_log = RunLog(run_dir, state.step)
     try:
         with stop_on_signals() as flag:
@@ -75,6 +83,11 @@ def train(
     finally:
         run_log.close()
     if flag.signal is not None:
+        name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
+        log.info(
+            "stopped by %s at step %d of %d; continue: profforce train --resume %s",
+            *(name, state.step, cfg.trainer.steps, run_dir),
+        )
         raise SystemExit(128 + flag.signal)
     return float("nan") if state.score is None else state.score
 

@@ -60,7 +60,7 @@ def test_each_bad_file_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "header.wav").stat().st_size == 44
     cases = {
         tmp_path / "missing.wav": "no such audio file",
-        broken(tmp_path / "empty.wav", b""): "cannot read audio",
+        broken(tmp_path / "empty.wav", b""): "audio file is empty; got 0 bytes",
         broken(tmp_path / "text.wav", b"this is no audio at all" * 9): "cannot read audio",
         broken(tmp_path / "cut.wav", whole[:20]): "cannot read audio",
         tmp_path / "header.wav": "audio file is empty",

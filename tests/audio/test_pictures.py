@@ -61,7 +61,7 @@ def test_time_axes_of_mel_alignment_and_stop_agree() -> None:
     assert mel.images[0].get_extent()[1] == pytest.approx(seconds)
     assert alignment.images[0].get_extent()[1] == pytest.approx(303 * 256 / 22050)
     assert stop.get_xlim()[1] == pytest.approx(seconds)
-    assert [t.get_text() for t in alignment.get_yticklabels()][2:4] == ["␣", "$"]
+    assert [t.get_text() for t in alignment.get_yticklabels()][2:4] == ["_", "$"]
     assert np.asarray(mel.images[0].get_array()).shape == (80, 301)
 
 

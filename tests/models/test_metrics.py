@@ -42,6 +42,13 @@ def test_coverage_counts_attended_symbols() -> None:
     assert alignment_coverage(torch.zeros(0, 5)) == 0
 
 
+@pytest.mark.parametrize("symbols", [2, 3, 5, 9, 20, 60])
+def test_coverage_of_even_attention_is_nothing_and_of_a_diagonal_everything(symbols: int) -> None:
+    even = torch.full((7, symbols), 1 / symbols)
+    assert alignment_coverage(even) == 0
+    assert alignment_coverage(torch.eye(symbols)) == 1
+
+
 def test_the_clearest_head_is_shown() -> None:
     blurred, sharp = torch.full((6, 6), 1 / 6), torch.eye(6)
     assert torch.equal(mean_alignment(torch.stack([blurred, sharp])), sharp)

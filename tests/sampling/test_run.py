@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from profforce.config import SampleConfig
 from profforce.errors import UserError
 from profforce.sampling.run import sample, slug
-from profforce.sampling.synthesizer import Synthesizer
+from profforce.sampling.synthesizer import Synthesizer, _speaker_number
 
 FAST = SampleConfig(device="cpu", griffin_lim_iterations=2, pictures=False)
 TEXTS = ["One two.", "A", "The third text is a longer one, with a comma.", "4", "one two."]
@@ -49,6 +49,26 @@ def test_stopped_by_tells_the_limit_from_the_stop_head(run: Path, tmp_path: Path
     assert never["seconds"] >= 2.0
     soon = rows(run, TEXTS[:1], tmp_path, stop_threshold=1e-6)[0]
     assert (soon["stopped_by"], soon["frames"]) == ("stop", 1)
+
+
+def test_an_utterance_too_short_to_be_speech_is_warned_of(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows(run, TEXTS[:1], tmp_path, stop_threshold=0.999)
+    assert not caplog.messages
+    rows(run, TEXTS[:1], tmp_path, stop_threshold=1e-6)
+    assert caplog.messages and "text 1: 0.02 s for" in caplog.messages[0]
+
+
+def test_names_of_files_keep_their_letters() -> None:
+    assert slug("Zwölf Äpfel for $5.") == "zwolf-apfel-for-5"
+    assert slug("Привет!") == "privet"
+    assert slug("!?") == "text"
+
+
+def test_a_speaker_of_a_model_without_speakers(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="this model has no speakers; got speaker=bob"):
+        _speaker_number("bob", ())
 
 
 @settings(

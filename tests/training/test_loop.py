@@ -1,6 +1,7 @@
 """The loop: it learns, resumes to the bit, saves on signals, refuses what cannot work."""
 
 import json
+import logging
 import os
 import signal
 from dataclasses import replace
@@ -104,10 +105,15 @@ def test_rows_written_after_the_last_checkpoint_are_not_kept_twice(
     assert metrics(run_dir) == metrics(tmp_path / "whole")
 
 
-def test_interrupt_saves_and_exits_130(config: TrainConfig, run_dir: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_interrupt_saves_and_exits_130_saying_how_to_go_on(
+    config: TrainConfig, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), pytest.raises(SystemExit) as ended:
         train(config, run_dir, report=StopAt(3, signal.SIGINT))
     assert ended.value.code == 130
+    assert caplog.messages[-1] == (
+        f"stopped by Ctrl-C at step 3 of 12; continue: profforce train --resume {run_dir}"
+    )
     assert find_checkpoint(run_dir, "last").name == "step-3"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -165,6 +171,17 @@ def test_resuming_with_other_sizes_is_refused_with_both_values(
     other = replace(config, model=replace(config.model, width=32))
     with pytest.raises(UserError, match="width 16 != 32"):
         train(other, run_dir, resume=True)
+
+
+def test_resuming_a_finished_run_says_so_and_writes_nothing(
+    config: TrainConfig, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    score = train(changed(config, steps=2), run_dir)
+    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
+    with caplog.at_level(logging.INFO):
+        assert train(changed(config, steps=2), run_dir, resume=True) == score
+    assert "nothing to do: the run is at step 2 and trainer.steps=2" in caplog.text
+    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
 
 
 def test_resuming_nothing_is_one_line(config: TrainConfig, run_dir: Path) -> None:
