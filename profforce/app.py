@@ -110,6 +110,7 @@ def say(text: str, style: str = "") -> None:
     """One line to stderr; a rich console obeys NO_COLOR and pipes."""
     from rich.console import Console
 
+    text = text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be printed
     Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 

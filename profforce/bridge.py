@@ -129,7 +129,7 @@ def _refuse_used(raw: DictConfig) -> None:
         folder = Path(OmegaConf.select(raw, "hydra.run.dir"))
     except OmegaConfBaseException:  # it depends on the job: the loop looks again
         return
-    if (folder / "checkpoints").exists():
+    if any((folder / "checkpoints").glob("step-*")):  # without one there is nothing to lose
         raise UserError(
             "the folder holds a run already",
             where=folder,
@@ -214,7 +214,11 @@ def _typed(raw: DictConfig, schema: type[Config]) -> Config:
     """Turn a composed config into an instance of ``schema``, whose own checks run here."""
     with open_dict(raw):
         raw.pop("hydra", None)
-    if missing := sorted(OmegaConf.missing_keys(raw)):
+    try:
+        missing = sorted(OmegaConf.missing_keys(raw))
+    except OmegaConfBaseException as err:
+        raise UserError(located(err)) from err
+    if missing:
         meaning = MEANINGS.get(missing[0], "")
         raise UserError(
             f"no value for {', '.join(missing)}",

@@ -97,18 +97,23 @@ def _in_range(
     *,
     above: bool = False,
     below: bool = False,
+    unlimited: bool = False,
 ) -> None:
-    """Check that each attribute lies between the limits (open ends with ``above``/``below``)."""
+    """Check that each attribute lies between the limits (open ends with ``above``/``below``).
+
+    Only what is ``unlimited`` may be infinite.
+    """
     for name in names:
         value = getattr(obj, name)
         if value is None or isinstance(value, str):  # unset, or an interpolation not yet resolved
             continue
         too_low = low is not None and (value <= low if above else value < low)
         too_high = high is not None and (value >= high if below else value > high)
-        if too_low or too_high or value != value:
+        endless = value in (float("inf"), float("-inf")) and not unlimited
+        if too_low or too_high or endless or value != value:
             left = "" if low is None else f"{'>' if above else '>='} {low:g}"
             right = "" if high is None else f"{'<' if below else '<='} {high:g}"
-            allowed = " and ".join(part for part in (left, right) if part)
+            allowed = " and ".join(part for part in (left, right, endless and "finite") if part)
             raise ValueError(f"{owner}.{name} must be {allowed}, got {value}")
 
 
@@ -129,7 +134,7 @@ class MelConfig:
     def __post_init__(self) -> None:
         _in_range("mel", self, ("sample_rate", "n_fft", "hop_length", "win_length", "num_mels"), 1)
         _in_range("mel", self, ("log_floor",), 0, above=True)
-        _in_range("mel", self, ("fmin_hz",), 0)
+        _in_range("mel", self, ("fmin_hz", "fmax_hz"), 0)
         if self.fmax_hz <= self.fmin_hz or self.fmax_hz > self.sample_rate / 2:
             raise ValueError(
                 f"mel.fmax_hz must lie in (mel.fmin_hz, mel.sample_rate / 2] = "
@@ -191,6 +196,7 @@ class DataConfig:
         _in_range("data", self, ("num_utterances",), 1)
         _in_range("data", self, ("valid_fraction",), 0, 1, above=True, below=True)
         _in_range("data", self, ("min_seconds", "num_workers"), 0)
+        _in_range("data", self, ("max_seconds",), 0, above=True, unlimited=True)
         _in_range("data", self, ("trim_db",), 0, above=True)
         if self.max_seconds <= self.min_seconds:
             raise ValueError(
@@ -346,7 +352,7 @@ class FreerunConfig:
 
     def __post_init__(self) -> None:
         _in_range("freerun", self, ("every", "pool_size", "batch_size"), 1)
-        _in_range("freerun", self, ("max_length_ratio",), 0, above=True)
+        _in_range("freerun", self, ("max_length_ratio",), 0, 100, above=True)
         _in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
 
 
@@ -393,11 +399,11 @@ class TrainerConfig:
             "checkpoint_every",
             "keep_last",
             "num_eval_sentences",
-            "num_threads",
         ]
         _in_range("trainer", self, positive, 1)
-        _in_range("trainer", self, ("lr", "clip_norm", "guided_sigma"), 0, above=True)
-        _in_range("trainer", self, ("max_minutes", "stop_positive_weight"), 0, above=True)
+        _in_range("trainer", self, ("num_threads",), 1, 4096)
+        _in_range("trainer", self, ("lr", "guided_sigma", "stop_positive_weight"), 0, above=True)
+        _in_range("trainer", self, ("clip_norm", "max_minutes"), 0, above=True, unlimited=True)
         _in_range(
             "trainer",
             self,
@@ -423,6 +429,10 @@ class TrainConfig:
     freerun: FreerunConfig = field(default_factory=FreerunConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, str) and self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
+
 
 @dataclass
 class SampleConfig:
@@ -445,9 +455,10 @@ class SampleConfig:
     speaker: str | None = None
 
     def __post_init__(self) -> None:
-        _in_range("sample", self, ("batch_size", "griffin_lim_iterations", "num_threads"), 1)
+        _in_range("sample", self, ("batch_size", "griffin_lim_iterations"), 1)
+        _in_range("sample", self, ("num_threads",), 1, 4096)
         _in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
-        _in_range("sample", self, ("max_seconds_per_symbol",), 0, above=True)
+        _in_range("sample", self, ("max_seconds_per_symbol",), 0, 60, above=True)
 
 
 @dataclass

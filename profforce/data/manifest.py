@@ -162,7 +162,7 @@ def _is_header(cells: list[str], find: "_AudioFinder") -> bool:
 def _json_object(where: str, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"not JSON ({error})", where=where, expected="one JSON object a line"
         ) from error
@@ -181,6 +181,10 @@ def _string(where: str, row: dict[str, object], key: str, default: str | None = 
             where=where,
             got=f"the keys {', '.join(row)}" if value is None else repr(value),
             expected='{"audio": "wavs/a.wav", "text": "..."}',
+        )
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise UserError(
+            f"'{key}' holds half of a surrogate pair", where=where, got=ascii(value)[:80]
         )
     return value.strip()
 

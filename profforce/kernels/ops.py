@@ -60,18 +60,20 @@ def causal_linear_attention(
         ValueError: if the shapes do not fit together or the feature map is unknown.
     """
     _check_shapes(q, k, v, lengths, state)
+    name = _name_of(feature_map)
+    common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
     if q.shape[1] == 0:
         batch, _, heads, width = q.shape
-        return v, state or empty_state(batch, heads, width, v.shape[-1], like=q)
+        state = state or empty_state(batch, heads, width, v.shape[-1], like=q)
+        return v, LinearState(*(x.to(accumulation_dtype(common), copy=True) for x in state))
     if lengths is not None:
         lengths = lengths.to(q.device, torch.int64)
-    name = _name_of(feature_map)
     if name is None:  # padding may be NaN, and a callable's gradient would spread it
         q, k = _clean(q, lengths), _clean(k, lengths)
         phi = resolve_feature_map(feature_map)
         wide = accumulation_dtype(q.dtype)
         q, k, name = phi(q.to(wide)), phi(k.to(wide)), "identity"
-    common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+        common = torch.promote_types(wide, v.dtype)
     s0, z0 = (None, None) if state is None else (x.to(accumulation_dtype(common)) for x in state)
     apply = causal_linear_op if torch.compiler.is_compiling() else _CausalLinear.apply
     out, s1, z1 = apply(q.to(common), k.to(common), v.to(common), lengths, s0, z0, name)
@@ -100,8 +102,9 @@ def causal_linear_step(
     Raises:
         RuntimeError: if a gradient is asked for; :func:`causal_linear_attention` over one step has
             one.
-        ValueError: for an unknown feature map.
+        ValueError: if the shapes or types do not fit together or the feature map is unknown.
     """
+    _check_step(q, k, v, state)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state)):
         raise RuntimeError(
             "causal_linear_step works in place and has no gradient; call it under torch.no_grad(), "
@@ -311,6 +314,28 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
+def _check_step(q: Tensor, k: Tensor, v: Tensor, state: LinearState) -> None:
+    """Shapes and types, since kernels that write in place trust them."""
+    if q.dim() != 3 or k.shape != q.shape or v.dim() != 3 or v.shape[:2] != q.shape[:2]:
+        raise ValueError(
+            "expected q, k [B, H, K] and v [B, H, V]; got "
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        )
+    expected = (*q.shape, v.shape[-1])
+    if state.s.shape != expected or state.z.shape != expected[:3]:
+        raise ValueError(
+            f"expected state s {expected} and z {expected[:3]}; got "
+            f"s {tuple(state.s.shape)}, z {tuple(state.z.shape)}"
+        )
+    common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+    wanted = accumulation_dtype(common)
+    if state.s.dtype != wanted or state.z.dtype != wanted:
+        raise ValueError(
+            f"expected a state in {wanted} for inputs in {common}; got "
+            f"s {state.s.dtype}, z {state.z.dtype}"
+        )
+
+
 def _check_shapes(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, state: LinearState | None
 ) -> None:
@@ -320,8 +345,12 @@ def _check_shapes(
             f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
     batch, _, heads, key_width = q.shape
-    if lengths is not None and lengths.shape != (batch,):
-        raise ValueError(f"expected lengths [{batch}]; got {tuple(lengths.shape)}")
+    if lengths is not None and (lengths.shape != (batch,) or lengths.is_floating_point()):
+        raise ValueError(
+            f"expected whole lengths [{batch}]; got {lengths.dtype} {tuple(lengths.shape)}"
+        )
+    if any(x.is_complex() for x in (q, k, v)):
+        raise ValueError("complex numbers have no causal order of features; give real q, k and v")
     if state is None:
         return
     expected = (batch, heads, key_width, v.shape[-1])

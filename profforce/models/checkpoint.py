@@ -7,6 +7,7 @@ weights mean: sizes, mel definition, alphabet, reduction factor, speakers, score
 
 import json
 import logging
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -65,16 +66,22 @@ def save_checkpoint(
     return final
 
 
+def holds_checkpoints(run: Path) -> bool:
+    """Whether a run got as far as its first whole checkpoint; only then is there work to lose."""
+    return any((run / "checkpoints").glob("step-*"))
+
+
 def list_checkpoints(folder: Path) -> list[tuple[int, dict[str, Any]]]:
     """(step, meta) of every readable checkpoint, oldest first; unreadable ones are warned of."""
     found = []
+    _put_back(folder)
     for path in folder.glob("step-*"):
         try:
             meta = json.loads((path / META).read_text(encoding="utf-8"))
             if not ((path / WEIGHTS).is_file() and (path / STATE).is_file()):
                 raise ValueError("files are missing")
             found.append((int(meta["step"]), meta))
-        except (OSError, ValueError, KeyError) as err:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as err:
             log.warning("%s is not a whole checkpoint and is ignored (%s)", path, err)
     return sorted(found, key=lambda pair: pair[0])
 
@@ -91,8 +98,20 @@ def prune(folder: Path, keep_last: int, keep_best: int) -> None:
 
 def ranked(found: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
     """Those with a score, best (lowest) first."""
-    scored = [pair for pair in found if pair[1].get("score") is not None]
+    scored = [pair for pair in found if _is_number(pair[1].get("score"))]
     return sorted(scored, key=lambda pair: pair[1]["score"])
+
+
+def _is_number(score: object) -> bool:
+    return isinstance(score, int | float) and math.isfinite(score)
+
+
+def _put_back(folder: Path) -> None:
+    """Undo a replacement that was cut off between its two renames."""
+    for replaced in folder.glob(".step-*.replaced"):
+        final = folder / replaced.name.removeprefix(".").removesuffix(".replaced")
+        if not final.exists():
+            replaced.replace(final)
 
 
 def find_checkpoint(run: Path, which: str) -> Path:

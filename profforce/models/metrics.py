@@ -20,8 +20,10 @@ def dtw_mel_distance(a: Tensor, b: Tensor) -> float:
         b: ``[T2, M]``, T2 >= 1.
 
     Returns:
-        Nepers a channel and path step; 0 for equal mels.
+        Nepers a channel and path step; 0 for equal mels, infinity if a value is not finite.
     """
+    if not (bool(torch.isfinite(a).all()) and bool(torch.isfinite(b).all())):
+        return float("inf")
     cost, path = librosa.sequence.dtw(
         a.T.double().cpu().numpy(), b.T.double().cpu().numpy(), metric="cityblock"
     )

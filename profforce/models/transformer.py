@@ -141,6 +141,8 @@ class TransformerTTS(nn.Module):
             refine: False leaves the postnet out, for those who look at hidden states and
                 ``mel_before`` only; ``mel`` is then the same as ``mel_before``.
         """
+        valid = length_mask(mel_lengths, mel.shape[1])[..., None]
+        mel = mel.masked_fill(~valid, 0)  # not multiplied: what pads may be anything, NaN too
         memories = self.encode(symbols, symbol_lengths, speakers)
         inputs = self.decoder_inputs(mel)
         steps = torch.arange(inputs.shape[1], device=mel.device)

@@ -19,6 +19,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps") or (device.type == "cpu" and device.index):
+            raise RuntimeError("no device to train on")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as err:
         raise UserError(

@@ -78,7 +78,8 @@ class Synthesizer:
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
         device = choose_device(config.device)
-        model, meta = load_model(find_checkpoint(run, config.checkpoint), device)
+        path = find_checkpoint(run, config.checkpoint)
+        model, meta = load_model(path, device)
         vocoder = build_vocoder(
             config.vocoder,
             MelConfig(**meta["mel"]),
@@ -86,7 +87,15 @@ class Synthesizer:
             iterations=config.griffin_lim_iterations,
             device=str(device),
         )
-        return cls(model, meta, config, vocoder)
+        try:
+            return cls(model, meta, config, vocoder)
+        except (KeyError, TypeError, ValueError, IndexError) as err:
+            raise UserError(
+                "checkpoint cannot be used",
+                where=path,
+                got=f"{type(err).__name__}: {err}",
+                remedy="its meta.json is damaged; use another checkpoint",
+            ) from err
 
     def check(self, text: str, where: str) -> list[int]:
         """Symbol numbers of ``text``; a :class:`UserError` saying ``where`` if unreadable."""

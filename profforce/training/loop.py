@@ -16,7 +16,7 @@ from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
-from profforce.models.checkpoint import find_checkpoint
+from profforce.models.checkpoint import find_checkpoint, holds_checkpoints
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
@@ -24,7 +24,7 @@ from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
 from profforce.training.optim import clip_gradients
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.show import show_reading
-from profforce.training.signals import StopFlag, stop_on_signals
+from profforce.training.signals import StopFlag, sigint_blocked, stop_on_signals
 from profforce.training.state import TrainState, detached, parameters_in_millions
 from profforce.training.step import StepLosses, professor_forcing_step
 
@@ -118,7 +118,11 @@ class _Loop:
             scalars = self._optimizer_step(batches)
             step = state.step
             last = step == trainer.steps
-            if step % trainer.log_every == 0 or last:
+            logged = step % trainer.log_every == 0
+            due = step % trainer.evaluate_every == 0 or step % trainer.checkpoint_every == 0
+            if logged or due or last or flag.signal is not None:
+                self._stop_if_diverged(step, scalars)
+            if logged or last:
                 self._log(step, scalars, pace)
             if step % trainer.evaluate_every == 0 or last:
                 self._evaluate(step)
@@ -129,19 +133,30 @@ class _Loop:
             state.save(self.run_dir)
         log.info("step %d saved in %s", state.step, self.run_dir)
 
+    def _stop_if_diverged(self, step: int, scalars: dict[str, torch.Tensor]) -> None:
+        """Weights that are not numbers are never saved over those that were."""
+        if not bool(torch.isfinite(scalars["loss/gradient_norm"])):
+            raise UserError(
+                "training diverged: the gradient is not finite",
+                where=f"step {step} of {self.run_dir}",
+                got=f"loss {float(scalars['loss/total']):g}",
+                remedy="lower trainer.lr or trainer.clip_norm; the last checkpoint is untouched",
+            )
+
     def _optimizer_step(self, batches: Iterator[Batch]) -> dict[str, torch.Tensor]:
         state, trainer = self.state, self.config.trainer
         began = time.perf_counter()
         torch.manual_seed(derived_seed(self.config.seed, "step", state.step))
         self._refresh_pool()
         state.model.train()
-        scalars: dict[str, torch.Tensor] = {}
+        parts: list[dict[str, torch.Tensor]] = []
         for part in range(trainer.accumulate):
             losses = self._losses(next(batches), part)
             (losses.model / trainer.accumulate).backward()
             if losses.discriminator is not None and state.gates.discriminator_open:
                 (losses.discriminator / trainer.accumulate).backward()
-            scalars = losses.scalars
+            parts.append(losses.scalars)
+        scalars = {name: torch.stack([p[name] for p in parts]).mean(0) for name in parts[0]}
         scalars["loss/gradient_norm"] = clip_gradients(state.model, trainer.clip_norm)
         state.optimizer.step()
         state.optimizer.zero_grad()
@@ -180,7 +195,9 @@ class _Loop:
 
     def _refresh_pool(self) -> None:
         state = self.state
-        if state.uses_pool and state.pool.is_due(state.step, self.config.method.start_step):
+        if not state.uses_pool:
+            return
+        if not state.pool.mels or state.pool.is_due(state.step, self.config.method.start_step):
             began = time.perf_counter()
             state.pool.refresh(state.mirror, state.step, self.device)
             self._spent("time/pool_refresh_s", began)
@@ -273,7 +290,9 @@ def endless_batches(
             generator=torch.Generator(),  # its own, so that a resume draws what the run drew
             multiprocessing_context="spawn" if config.data.num_workers else None,
         )
-        yield from loader
+        with sigint_blocked():
+            batches = iter(loader)
+        yield from batches
         epoch, position = epoch + 1, 0
 
 
@@ -289,7 +308,7 @@ def peak_memory_mib() -> float:
 
 
 def _refuse_overwriting(run_dir: Path) -> None:
-    if (run_dir / "checkpoints").exists():
+    if holds_checkpoints(run_dir):
         raise UserError(
             "the folder holds a run already",
             where=run_dir,

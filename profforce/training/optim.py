@@ -1,6 +1,7 @@
 """Optimizers, learning-rate schedule and averaged weights."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,26 @@ def build_schedule(optimizer: torch.optim.Optimizer, config: TrainerConfig) -> L
         return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
 
     return LambdaLR(optimizer, factor)
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, state: dict[str, Any], schedule: LambdaLR | None = None
+) -> None:
+    """Load what the optimizer has learned; rates and decay stay those of today's settings.
+
+    A schedule must be loaded already. With unchanged settings this is the state as it was saved.
+    """
+    names = ("lr", "initial_lr", "weight_decay")
+    wanted = [{n: group[n] for n in names if n in group} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, settings in zip(optimizer.param_groups, wanted, strict=True):
+        group.update(settings)
+    if schedule is None:
+        return
+    schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+    for group, factor in zip(optimizer.param_groups, schedule.lr_lambdas, strict=True):
+        group["lr"] = group["initial_lr"] * factor(schedule.last_epoch)
+    schedule._last_lr = [group["lr"] for group in optimizer.param_groups]
 
 
 def build_average(model: nn.Module, decay: float) -> AveragedModel:

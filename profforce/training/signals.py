@@ -14,6 +14,23 @@ class StopFlag:
 
 
 @contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, which a terminal sends to all; we see it after.
+
+    So that it does not kill the data workers while the loop waits for their batch. Windows has no
+    signal masks: there the workers end, and the run with them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
     """Catch the first SIGINT or SIGTERM; a second SIGINT interrupts at once."""
     flag = StopFlag()

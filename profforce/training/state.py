@@ -20,7 +20,12 @@ from profforce.models.discriminator import LengthDiscriminator, build_discrimina
 from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
 from profforce.training.gates import Gates
-from profforce.training.optim import build_average, build_optimizer, build_schedule
+from profforce.training.optim import (
+    build_average,
+    build_optimizer,
+    build_schedule,
+    restore_optimizer,
+)
 from profforce.training.pool import SamplePool
 from profforce.training.seeds import derived_seed
 
@@ -96,8 +101,9 @@ class TrainState:
         self._check(load_meta(checkpoint), checkpoint)
         state = load_train_state(checkpoint, self.device)
         try:
+            self._check_corpus(state, checkpoint)
             self._restore(state)
-        except (KeyError, RuntimeError, ValueError) as err:
+        except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as err:
             raise UserError(
                 "training state does not fit this run",
                 where=checkpoint,
@@ -110,14 +116,26 @@ class TrainState:
             self.model, self.corpus.mel, self.corpus.tokenizer, self.corpus.speakers
         )
         for part in ("mel", "model", "tokenizer", "speakers"):
-            if meta[part] != now[part]:
+            if meta.get(part) != now[part]:
                 raise UserError(
                     f"the checkpoint's {part} settings differ from this run's",
                     where=checkpoint,
-                    got=_difference(meta[part], now[part]),
+                    got=_difference(meta.get(part), now[part]),
                     expected="the settings the run was started with",
                     remedy="leave them out when resuming, or start a new run",
                 )
+
+    def _check_corpus(self, state: dict[str, Any], checkpoint: Path) -> None:
+        """Sampler position and pool mean nothing for other utterances."""
+        kept = state.get("corpus")  # runs from before it was written down have none
+        if kept is not None and kept != self.corpus.fingerprint():
+            raise UserError(
+                "the corpus differs from the run's",
+                where=checkpoint,
+                got=f"{len(self.corpus.train)} + {len(self.corpus.valid)} utterances",
+                expected="the texts and sides of the run's own corpus",
+                remedy="leave data settings out when resuming, or start a new run",
+            )
 
     def _parts(self) -> dict[str, Any]:
         parts = {
@@ -138,11 +156,15 @@ class TrainState:
             "step": self.step,
             "batches_drawn": self.batches_drawn,
             "score": self.score,
+            "corpus": self.corpus.fingerprint(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         for name, part in self._parts().items():
-            part.load_state_dict(state[name])
+            if not name.endswith("optimizer"):
+                part.load_state_dict(state[name])
+        restore_optimizer(self.optimizer, state["optimizer"], self.schedule)
+        restore_optimizer(self.judge_optimizer, state["judge_optimizer"])
         self.gates.accuracy = state["gate_accuracy"]
         self.step, self.batches_drawn = state["step"], state["batches_drawn"]
         self.score = state["score"]

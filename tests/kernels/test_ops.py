@@ -206,9 +206,49 @@ def test_what_lies_beyond_the_length_is_never_used(feature_map: object) -> None:
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"k": draw(2, 2, 8)}, "expected q, k"),
+        ({"k": draw(1, 2, 16)}, "expected q, k"),
+        ({"v": draw(1, 2, 16)}, "expected q, k"),
+        ({"s": draw(1, 1, 1, 1)}, "expected state s"),
+        ({"s": draw(1, 2, 16, 16)}, "expected state s"),
+        ({"z": draw(1)}, "expected state s"),
+        ({"s": draw(2, 2, 16, 16).half()}, "expected a state in torch.float32"),
+        ({"z": draw(2, 2, 16).bfloat16()}, "expected a state in torch.float32"),
+        ({"s": draw(2, 2, 16, 16).double()}, "expected a state in torch.float32"),
+    ],
+)
+def test_a_step_that_does_not_fit_is_refused_before_anything_is_written(
+    change: dict[str, Tensor], said: str
+) -> None:
+    parts = {"q": draw(2, 2, 16), "k": draw(2, 2, 16), "v": draw(2, 2, 16)}
+    parts |= {"s": draw(2, 2, 16, 16), "z": draw(2, 2, 16).abs()} | change
+    before = {name: x.clone() for name, x in parts.items()}
+    with pytest.raises(ValueError, match=said):
+        causal_linear_step(parts["q"], parts["k"], parts["v"], LinearState(parts["s"], parts["z"]))
+    for name, x in parts.items():
+        assert torch.equal(x, before[name]), name
+
+
+def test_no_steps_at_all_give_a_copy_of_the_state_in_its_type() -> None:
+    q, k, v = qkv()
+    state = empty_state(2, 2, 16, 16, like=q)
+    _, end = causal_linear_attention(q[:, :0], k[:, :0], v[:, :0], state=state)
+    causal_linear_step(q[:, 0], k[:, 0], v[:, 0], end)
+    assert state.s.abs().sum() == 0
+    with pytest.raises(ValueError, match="unknown feature map"):
+        causal_linear_attention(q[:, :0], k[:, :0], v[:, :0], feature_map="tanh")
+    with pytest.raises(ValueError, match="whole lengths"):
+        causal_linear_attention(q, k, v, lengths=torch.tensor([1.5, 2.0]))
+    with pytest.raises(ValueError, match="real q, k and v"):
+        causal_linear_attention(q + 0j, k, v)
+
+
 def test_wrong_lengths_and_states_are_refused() -> None:
     q, k, v = qkv()
-    with pytest.raises(ValueError, match=r"expected lengths \[2\]; got \(3,\)"):
+    with pytest.raises(ValueError, match=r"expected whole lengths \[2\]; got torch.int64 \(3,\)"):
         causal_linear_attention(q, k, v, lengths=torch.tensor([1, 2, 3]))
     with pytest.raises(ValueError, match=r"expected state s \(2, 2, 16, 16\)"):
         causal_linear_attention(q, k, v, state=empty_state(2, 2, 8, 16, like=q))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from profforce.config import MethodName, TrainConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_model
+from profforce.training import loop
 from profforce.training.logs import Report
 from profforce.training.loop import train
 
@@ -108,6 +109,7 @@ def test_rows_written_after_the_last_checkpoint_are_not_kept_twice(
 def test_interrupt_saves_and_exits_130_saying_how_to_go_on(
     config: TrainConfig, run_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    before = signal.getsignal(signal.SIGINT)
     with caplog.at_level(logging.INFO), pytest.raises(SystemExit) as ended:
         train(config, run_dir, report=StopAt(3, signal.SIGINT))
     assert ended.value.code == 130
@@ -115,7 +117,7 @@ def test_interrupt_saves_and_exits_130_saying_how_to_go_on(
         f"stopped by Ctrl-C at step 3 of 12; continue: profforce train --resume {run_dir}"
     )
     assert find_checkpoint(run_dir, "last").name == "step-3"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_training_lowers_the_loss_and_writes_what_it_promises(
@@ -182,6 +184,122 @@ def test_resuming_a_finished_run_says_so_and_writes_nothing(
         assert train(changed(config, steps=2), run_dir, resume=True) == score
     assert "nothing to do: the run is at step 2 and trainer.steps=2" in caplog.text
     assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_can_be_started_again(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    (run_dir / "checkpoints/.step-3.partial").mkdir(parents=True)
+    train(changed(config, steps=2), run_dir)
+    assert find_checkpoint(run_dir, "last").name == "step-2"
+
+
+def test_a_replacement_cut_off_between_its_renames_is_found(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    train(changed(config, steps=2), run_dir)
+    folder = run_dir / "checkpoints"
+    (folder / "step-2").rename(folder / ".step-2.replaced")
+    (folder / "step-2.x").mkdir()
+    assert find_checkpoint(run_dir, "last").name == "step-2"
+
+
+def test_rates_given_anew_on_resume_are_used(config: TrainConfig, run_dir: Path) -> None:
+    train(changed(config, steps=3), run_dir)
+    other = changed(config, steps=4, lr=config.trainer.lr / 2, weight_decay=0.5)
+    other = replace(other, discriminator=replace(other.discriminator, lr=0.25))
+    train(other, run_dir, resume=True)
+    state = torch.load(run_dir / "checkpoints/step-4/train_state.pt", weights_only=True)
+    groups = state["optimizer"]["param_groups"]
+    assert [g["initial_lr"] for g in groups] == [config.trainer.lr / 2] * 2
+    assert [g["weight_decay"] for g in groups] == [0.5, 0.0]
+    assert state["judge_optimizer"]["param_groups"][0]["lr"] == 0.25
+    old, new = (
+        next(row for row in metrics(run_dir) if row["step"] == step)["loss/learning_rate"]
+        for step in (3, 4)
+    )
+    assert new < 0.6 * old * 4 / 3 + 1e-12
+
+
+def test_professor_forcing_may_begin_on_resume(config: TrainConfig, run_dir: Path) -> None:
+    plain = replace(config.method, name=MethodName.teacher_forcing)
+    late = replace(config.method, start_step=100)
+    for number, method in enumerate((plain, late)):
+        run = run_dir / str(number)
+        train(replace(changed(config, steps=3), method=method), run)
+        now = replace(config.method, start_step=1)
+        rare = replace(config.freerun, every=50)
+        train(replace(changed(config, steps=5), method=now, freerun=rare), run, resume=True)
+        assert any("gan/accuracy" in row for row in metrics(run))
+
+
+def test_another_corpus_is_refused_on_resume(config: TrainConfig, run_dir: Path) -> None:
+    train(changed(config, steps=2), run_dir)
+    for data in (
+        replace(config.data, num_utterances=12),
+        replace(config.data, valid_fraction=0.6),
+    ):
+        with pytest.raises(UserError, match="the corpus differs from the run's"):
+            train(replace(changed(config, steps=4), data=data), run_dir, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("meta.json", "[]"),
+        ("meta.json", '{"step": null}'),
+        ("meta.json", '{"step": 2, "format": 1}'),
+        ("meta.json", '{"step": 1e999, "format": 1}'),
+    ],
+)
+def test_damaged_checkpoints_are_one_line(
+    config: TrainConfig, run_dir: Path, file: str, content: str
+) -> None:
+    train(changed(config, steps=2), run_dir)
+    (run_dir / "checkpoints/step-2" / file).write_text(content)
+    with pytest.raises(UserError):
+        train(changed(config, steps=4), run_dir, resume=True)
+
+
+@pytest.mark.parametrize("broken", [[], {"step": 2}, {"optimizer": None}, {"pool": "x"}])
+def test_damaged_training_state_is_one_line(
+    config: TrainConfig, run_dir: Path, broken: object
+) -> None:
+    train(changed(config, steps=2), run_dir)
+    path = run_dir / "checkpoints/step-2/train_state.pt"
+    state = torch.load(path, weights_only=True)
+    torch.save({**state, **broken} if broken and broken != {"step": 2} else broken, path)
+    with pytest.raises(UserError, match="training state"):
+        train(changed(config, steps=4), run_dir, resume=True)
+
+
+def test_divergence_stops_the_run_and_spares_its_checkpoints(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    train(changed(config, steps=2), run_dir)
+    wild = changed(config, steps=40, lr=1e30, checkpoint_every=1, warmup_steps=1)
+    with pytest.raises(UserError, match="training diverged: the gradient is not finite"):
+        train(wild, run_dir, resume=True)
+    model, _ = load_model(find_checkpoint(run_dir, "last"), torch.device("cpu"))
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_accumulated_scalars_are_means_over_the_parts(
+    config: TrainConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    inner = loop.professor_forcing_step
+
+    def watch(*args: Any, **kwargs: Any) -> Any:
+        losses = inner(*args, **kwargs)
+        seen.append(float(losses.scalars["loss/total"]))
+        return losses
+
+    monkeypatch.setattr(loop, "professor_forcing_step", watch)
+    train(changed(config, steps=1, accumulate=3, log_every=1), run_dir)
+    (row,) = [row for row in metrics(run_dir) if "loss/total" in row]
+    assert len(seen) == 3
+    assert row["loss/total"] == pytest.approx(sum(seen) / 3)
 
 
 def test_resuming_nothing_is_one_line(config: TrainConfig, run_dir: Path) -> None:

@@ -1,0 +1,49 @@
+"""Ctrl-C as a terminal sends it: to the run and to its data workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profforce.app import main
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="no process groups")
+def test_ctrl_c_during_data_workers_saves_and_exits_130(tmp_path: Path) -> None:
+    data = [f"data.root={tmp_path / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
+    assert main(["data", "prepare", "synthetic", *data]) == 0
+    words = ["train", "model=tiny", "data=synthetic", *data, "trainer.steps=100000"]
+    words += ["trainer.batch_size=8", "trainer.log_every=1", "method=teacher_forcing"]
+    words += ["data.num_workers=1", "trainer.num_threads=1", f"hydra.run.dir={tmp_path / 'run'}"]
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import sys; from profforce.app import main\n"
+        "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    )
+    script = tmp_path / "run_it.py"
+    script.write_text(code)
+    run = subprocess.Popen(
+        [sys.executable, str(script), *words],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        metrics = tmp_path / "run/metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.0)  # workers of a small corpus are started anew every second or two
+        os.killpg(run.pid, signal.SIGINT)
+        _, said = run.communicate(timeout=120)
+    finally:
+        run.kill()
+    assert run.returncode == 130, said
+    assert "stopped by Ctrl-C at step" in said
+    assert any((tmp_path / "run/checkpoints").glob("step-*"))
