@@ -19,6 +19,9 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #ifndef PF_LANES
 #error "PF_LANES: floats of a vector register"
@@ -330,11 +333,25 @@ PF_INLINE void add_scaled(float* y, float a, const float* x, int n) {
 
 // ---------------------------------------------------------------- workspace
 
+// Results and states of several MiB are fresh memory at every call: taken in pages of 4 KiB they cost a
+// quarter of the time and most of what a second thread gains. Linux gives 2 MiB pages where asked.
+void ask_for_huge_pages(void* data, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kPage = uintptr_t(1) << 21;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
+  if (data && begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
 // One block a thread, 64-byte aligned, used again for every (batch, head): fresh pages cost a tenth.
 struct Memory {
   explicit Memory(size_t floats) {
     if (floats == 0 || floats > SIZE_MAX / sizeof(float) - 16) return;
     block = std::malloc((floats + 16) * sizeof(float));
+    ask_for_huge_pages(block, floats * sizeof(float));
     if (block) start = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block) + 63) / 64 * 64);
   }
   Memory(const Memory&) = delete;
@@ -668,6 +685,11 @@ int for_each(const Work& work, void (*one)(const Work&, int64_t, int64_t, float*
   return shared.ok ? 0 : 1;
 }
 
+// results are contiguous: the caller makes them
+size_t result_bytes(const Problem& p, int width) {
+  return size_t(p.batch) * p.steps * p.heads * width * (p.type == 0 ? sizeof(float) : sizeof(uint16_t));
+}
+
 constexpr int64_t kLeastWork = 1 << 18;  // multiply-adds that are worth another thread
 
 }  // namespace
@@ -687,6 +709,14 @@ PF_API const char* pf_source_key() { return PF_SOURCE_KEY; }
 PF_API int pf_lanes() { return kLanes; }
 
 // All return 0, or 1 if there was no memory.
-PF_API int pf_forward(const Forward* work) { return PF_BY_TYPE(forward_one, *work); }
-PF_API int pf_backward(const Backward* work) { return PF_BY_TYPE(backward_one, *work); }
+PF_API int pf_forward(const Forward* work) {
+  ask_for_huge_pages(work->out.data, result_bytes(work->p, work->p.value_width));
+  return PF_BY_TYPE(forward_one, *work);
+}
+PF_API int pf_backward(const Backward* work) {
+  ask_for_huge_pages(work->grad_q.data, result_bytes(work->p, work->p.key_width));
+  ask_for_huge_pages(work->grad_k.data, result_bytes(work->p, work->p.key_width));
+  ask_for_huge_pages(work->grad_v.data, result_bytes(work->p, work->p.value_width));
+  return PF_BY_TYPE(backward_one, *work);
+}
 PF_API int pf_step(const Step* work) { return PF_BY_TYPE(step_one, *work); }
