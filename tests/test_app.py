@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profforce.app import _print_json, main
+from profforce.app import main
+from profforce.commands.shared import print_json
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_json_survives_every_encoding(
 ) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
-    _print_json({"text": "ä🦀"})
+    print_json({"text": "ä🦀"})
     sys.stdout.flush()
     line = raw.getvalue().decode(encoding)
     assert shown in line and json.loads(line) == {"text": "ä🦀"}

@@ -80,7 +80,7 @@ def test_own_groups_join_by_config_dir(in_tmp: Path) -> None:
 
 def test_a_used_folder_keeps_its_settings(in_tmp: Path) -> None:
     launch("train", nothing, ["seed=5", "hydra.run.dir=r"], Launch())
-    (in_tmp / "r/checkpoints").mkdir()
+    (in_tmp / "r/checkpoints/step-1").mkdir(parents=True)
     before = (in_tmp / "r/.hydra/config.yaml").read_bytes()
     refused: list[tuple[list[str], Launch]] = [
         (["seed=6", "hydra.run.dir=r"], Launch()),

@@ -15,11 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from profforce.app import _bench_settings, _complete_bench, main
+from profforce.app import main
 from profforce.bench import kernel, machine, peak
 from profforce.bench.peers import usable_peers
 from profforce.bench.run import run_suite
 from profforce.bench.suite import find_suite
+from profforce.commands.bench import _bench_settings
+from profforce.commands.shared import _complete_bench
 from profforce.config import BenchConfig, BenchDtype
 
 FORMS = [

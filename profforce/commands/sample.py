@@ -1,0 +1,35 @@
+"""``profforce sample``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from profforce.commands.shared import SampleOverrides, print_json
+from profforce.lines import texts_to_speak
+
+
+def sample(
+    run: Annotated[Path, typer.Option(help="Folder of a training run.")],
+    out: Annotated[Path, typer.Option(help="Folder for wav, mel and picture.")],
+    overrides: SampleOverrides = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text; may be repeated.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE|-", help="A file with a text a line; - is stdin."),
+    ] = None,
+) -> None:
+    """Speak texts with a trained run; prints one JSON line an utterance."""
+    from profforce.bridge import compose
+    from profforce.config import SampleConfig
+    from profforce.display import log_to_stderr, work_display
+
+    cfg = compose(SampleConfig, "sample", list(overrides or []))
+    texts = texts_to_speak(text, source)
+    log_to_stderr()
+    with work_display() as progress:
+        from profforce.sampling.run import sample as speak
+
+        for number, row in enumerate(speak(cfg, run, texts, out), 1):
+            print_json(row)
+            progress("speaking", number, len(texts))

@@ -1,0 +1,81 @@
+"""What several commands use: overrides and their completion, output for people and for programs."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from profforce.groups import config_groups
+
+
+def _complete_train(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("train", ctx, incomplete)
+
+
+def _complete_sample(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("sample", ctx, incomplete)
+
+
+def _complete_bench(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("bench", ctx, incomplete)
+
+
+def _complete(name: str, ctx: typer.Context, incomplete: str) -> list[str]:
+    from profforce.completion import at_equals, complete
+
+    words = list(ctx.params.get("overrides") or [])
+    return complete(name, [*words, "="] if at_equals() else words, incomplete)
+
+
+def group_list() -> str:
+    """The settings groups and their choices in one line, for the help."""
+    rows = [f"[b]{name}[/b]={'|'.join(choices)}" for name, choices in config_groups().items()]
+    return "Config groups: " + "  ".join(rows)
+
+
+TrainOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b].",
+        autocompletion=_complete_train,
+    ),
+]
+BenchOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]suite=kernel[/b], [b]threads=1[/b], [b]shapes=\\[8x4x500x32][/b].",
+        autocompletion=_complete_bench,
+    ),
+]
+SampleOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings: [b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b].",
+        autocompletion=_complete_sample,
+    ),
+]
+
+
+def help_if_alone(ctx: typer.Context) -> None:
+    """A command group that was called without a command shows its help."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+def print_json(row: object) -> None:
+    """One line of JSON, as readable as the encoding of stdout allows."""
+    readable = "utf" in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(row, default=str, ensure_ascii=not readable))
+
+
+def say(text: str, style: str = "") -> None:
+    """One line to stderr; a rich console obeys NO_COLOR and pipes."""
+    from rich.console import Console
+
+    text = text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be printed
+    Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)

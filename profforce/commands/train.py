@@ -1,0 +1,62 @@
+"""``profforce train``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from profforce.commands.shared import TrainOverrides
+from profforce.errors import UserError
+
+
+class Show(StrEnum):
+    """Which part of the composed settings to print."""
+
+    job = "job"
+    hydra = "hydra"
+    all = "all"
+
+
+def train(
+    overrides: TrainOverrides = None,
+    multirun: Annotated[
+        bool, typer.Option("--multirun", "-m", help="Sweep over comma-separated values.")
+    ] = False,
+    cfg: Annotated[
+        Show | None, typer.Option("--cfg", "-c", help="Print the settings and stop.")
+    ] = None,
+    config_dir: Annotated[
+        Path | None, typer.Option(help="Extra folder with config groups.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run folder to continue.")
+    ] = None,
+) -> None:
+    """Train a model; prints the run folder. Stopped by Ctrl-C or SIGTERM it saves first."""
+    from profforce.bridge import Launch, launch
+
+    if config_dir is not None and not config_dir.is_dir():
+        raise UserError("no such folder", where=f"--config-dir {config_dir}")
+    how = Launch(multirun, cfg.value if cfg else None, config_dir, resume)
+    launch("train", _TrainTask(resume is not None), list(overrides or []), how)
+
+
+class _TrainTask:
+    """The task that Hydra runs; picklable, so that launchers can send it to other processes."""
+
+    __name__ = __qualname__ = "train"
+
+    def __init__(self, resume: bool) -> None:
+        self.resume = resume
+
+    def __call__(self, cfg: object, run_dir: Path) -> float:
+        from profforce.config import TrainConfig
+        from profforce.display import training_display
+        from profforce.training.loop import train as run
+
+        assert isinstance(cfg, TrainConfig)
+        with training_display(cfg.trainer.steps) as report:
+            score = run(cfg, run_dir, resume=self.resume, report=report)
+        typer.echo(run_dir)
+        return score
