@@ -88,7 +88,7 @@ def instance(name: str, arch: str, kind: int, width: int) -> Instance:
     """
     if name == "pf_prefix":
         kind, width = 0, WIDTHS[0]
-    cut = _cut(name, arch, width)
+    cut = _cut(name, arch, kind, width)
     shared = 4 * _shared_floats(name, width, cut)
     macros: dict[str, str | int] = {
         "PF_KERNEL": _KERNELS[name],
@@ -115,7 +115,7 @@ def _has_tensor_cores(arch: str) -> bool:
     return int(arch) >= 80
 
 
-def _cut(name: str, arch: str, width: int) -> _Cut:
+def _cut(name: str, arch: str, kind: int, width: int) -> _Cut:
     """The first cut that leaves room for as many blocks as are wanted, else for one."""
     threads = 128 if width <= 32 else 256
     if name not in _WIDTH_TILES:
@@ -125,7 +125,7 @@ def _cut(name: str, arch: str, width: int) -> _Cut:
     cuts = [
         _Cut(chunk, stage, threads, blocks)
         for blocks in (wanted, 1)
-        for chunk, stage in _tilings(name, width)
+        for chunk, stage in _tilings(name, kind, width)
     ]
     return next(
         cut
@@ -143,10 +143,11 @@ def _blocks_wanted(name: str, arch: str, width: int) -> int:
     return wanted - 1 if spills else wanted
 
 
-def _tilings(name: str, width: int) -> Iterator[tuple[int, int]]:
-    narrow = next(rows for rows in (32, 16) if width % rows == 0)
-    chunks = (32, 16) if name in _GRADIENTS or width > 64 else (64, 32, 16)
-    for chunk in chunks:
+def _tilings(name: str, kind: int, width: int) -> Iterator[tuple[int, int]]:
+    """Steps a chunk and rows on stage, the best first; others would spill, by the same report."""
+    is_gradient = name in _GRADIENTS
+    narrow = 16 if width == 48 or (is_gradient and kind and width == 64) else min(width, 32)
+    for chunk in (64, 32, 16) if width in (48, 64) and not is_gradient else (32, 16):
         yield chunk, width
         yield chunk, narrow
 
