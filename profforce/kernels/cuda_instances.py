@@ -35,10 +35,6 @@ _SHARED_LIMITS |= dict.fromkeys(("90", "100", "103", "110"), 227 * _KIB)
 _RESERVED = _KIB
 """Bytes that the system takes from a multiprocessor for every block."""
 
-_SPILLING = {("pf_forward", 32, "100"), ("pf_forward", 32, "103")}
-_SPILLING |= {(name, 64, arch) for name in _GRADIENTS for arch in ("86", "89")}
-"""Where the assembler needs a few registers more than elsewhere: one block fewer."""
-
 
 @dataclass(frozen=True)
 class Instance:
@@ -138,9 +134,7 @@ def _blocks_wanted(name: str, arch: str, width: int) -> int:
     """As many as registers allow without spilling, by the assembler's report."""
     if width > 64 or not _has_tensor_cores(arch):
         return 1
-    wanted = 3 if width <= 32 else 2
-    spills = (name, width, arch) in _SPILLING
-    return wanted - 1 if spills else wanted
+    return 3 if width <= 32 else 2
 
 
 def _tilings(name: str, kind: int, width: int) -> Iterator[tuple[int, int]]:

@@ -47,8 +47,8 @@ class Trial:
 WHOLE = Trial(Case(F32, 2, 70, 1, lengths=(70, 33)))
 EXACT = Trial(Case(F32, 1, 40, 2, 5, 3, layout="odd"))
 PARTS = Trial(Case(F32, 2, 134, 1, lengths=(65, 130)), segments=3)
-SLICED = Trial(Case(F32, 1, 40, 1, 64, 64), "86")  # the gradients' stage is half of the state
-HALVED = Trial(Case(F32, 1, 40, 1, 64, 64), "80")  # the forward's is
+SLICED = Trial(Case(F32, 1, 40, 1, 64, 64), "86")  # the gradients' stage is a part of the state
+HALVED = Trial(Case(F32, 1, 40, 1, 64, 64), "80")  # the forward's is half
 HALF = Trial(Case(BF16, 1, 40, 1, lengths=(39,)))
 FLOAT16 = Trial(Case(F16, 1, 40, 1, lengths=(39,)))
 SCALAR = Trial(Case(F32, 1, 40, 1, lengths=(39,)), "75")
