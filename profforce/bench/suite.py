@@ -16,7 +16,7 @@ from profforce.errors import UserError, did_you_mean
 Case = dict[str, int]
 """Sizes by name, such as ``{"B": 8, "T": 500}``."""
 
-SUITES = {"kernel": "profforce.bench.kernel"}
+SUITES = {"kernel": "profforce.bench.kernel", "decode": "profforce.bench.decode"}
 """Module of each suite; imported when it is asked for."""
 
 
