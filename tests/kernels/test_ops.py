@@ -186,7 +186,9 @@ def test_mixed_types_are_promoted_and_the_output_has_the_type_of_v() -> None:
     )
 
 
-@pytest.mark.parametrize("feature_map", ["elu", "relu", "identity", torch.exp], ids=str)
+@pytest.mark.parametrize(
+    "feature_map", ["elu", "relu", "identity", torch.exp], ids=["elu", "relu", "identity", "exp"]
+)
 def test_what_lies_beyond_the_length_is_never_used(feature_map: object) -> None:
     lengths = torch.tensor([40, 17])
     results = []
