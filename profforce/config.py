@@ -387,6 +387,8 @@ class TrainerConfig:
     num_threads: int | None = None
     """CPU threads of torch; its default when unset."""
     deterministic: bool = False
+    recompute_activations: bool = False
+    """Less memory for about a third more time: blocks are computed anew in the backward pass."""
 
     def __post_init__(self) -> None:
         positive = [

@@ -5,10 +5,12 @@ M mel channels, D width, G guided heads. Mels are natural-log amplitudes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from profforce.config import ModelConfig
 from profforce.nn.attention import Memory
@@ -46,6 +48,8 @@ class TransformerTTS(nn.Module):
         super().__init__()
         self.config = config
         self.num_mels = num_mels
+        self.recompute_activations = False
+        """Keep only the inputs of each block and compute the rest anew in the backward pass."""
         width, frames = config.width, config.reduction_factor
         self.embedding = nn.Embedding(num_symbols, width)
         self.speaker = nn.Embedding(config.num_speakers, width) if config.num_speakers else None
@@ -100,7 +104,7 @@ class TransformerTTS(nn.Module):
             x = x + self.encoder_conv(x, mask)
         x = self.encoder_positions(x)
         for block in self.encoder:
-            x = block(x, mask)
+            x = self._through(block, x, mask)
         x = self.encoder_norm(x)
         if self.speaker is not None:
             who = symbols.new_zeros(len(symbols)) if speakers is None else speakers
@@ -150,10 +154,15 @@ class TransformerTTS(nn.Module):
         x = self.decoder_positions(self.decoder_in(self.prenet(inputs, noise, steps)))
         guided = []
         for block, memory in zip(self.decoder, memories, strict=True):
-            x, weights = block(x, lengths, memory)
+            x, weights = self._through(block, x, lengths, memory)
             guided.append(weights[:, : self.config.guided_heads])
         hidden = self.decoder_norm(x) * length_mask(lengths, x.shape[1])[..., None]
         return self._finish(hidden, guided, mel_lengths, lengths, mel.shape[1], refine)
+
+    def _through(self, block: nn.Module, *inputs: Any) -> Any:
+        if self.recompute_activations and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     def _finish(
         self,

@@ -39,6 +39,7 @@ class TrainState:
         num_mels, trainer = corpus.mel.num_mels, config.trainer
         self.model = TransformerTTS(config.model, len(corpus.tokenizer.symbols), num_mels)
         self.model.to(device)
+        self.model.recompute_activations = trainer.recompute_activations
         self.mirror = Mirror(self.model)
         self.discriminator = build_discriminator(config.discriminator, config.model, num_mels)
         self.discriminator.to(device)

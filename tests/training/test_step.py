@@ -88,6 +88,38 @@ def test_a_pass_without_the_postnet_is_the_same_up_to_it(
     assert not torch.equal(whole.mel, whole.mel_before)
 
 
+@pytest.mark.parametrize("attention", ["linear", "softmax"])
+def test_recomputing_activations_gives_the_same_gradients_from_less_memory(
+    config: TrainConfig, corpus: Corpus, attention: str
+) -> None:
+    """Also with dropout, whose draws must be the same the second time, and ragged lengths."""
+    kept: list[dict[int, int]] = []
+    grads = []
+    for recompute in (False, True):
+        model = replace(config.model, attention=attention, dropout=0.3, decoder_layers=3)
+        trainer = replace(config.trainer, recompute_activations=recompute)
+        state = TrainState(replace(config, model=model, trainer=trainer), corpus, CPU)
+        state.set_mel_statistics()
+        batch = collate([corpus.train[i] for i in range(6)])
+        seen: dict[int, int] = {}
+
+        def note(x: torch.Tensor, seen: dict[int, int] = seen) -> torch.Tensor:
+            seen[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        torch.manual_seed(0)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            out = teacher_forced(state.model, batch, PrenetNoise(0, batch.indices))
+        (out.mel.square().sum() + out.stop_logits.sum() + out.alignments.square().sum()).backward()
+        kept.append(seen)
+        grads.append({name: p.grad for name, p in state.model.named_parameters()})
+    for name, grad in grads[0].items():
+        assert grad is not None and grads[1][name] is not None, name
+        torch.testing.assert_close(grads[1][name], grad, rtol=0, atol=0, msg=name)
+    plain, less = (sum(sizes.values()) for sizes in kept)
+    assert less < 0.7 * plain
+
+
 @pytest.mark.parametrize("kind", list(DiscriminatorKind))
 def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
     config: TrainConfig, corpus: Corpus, kind: DiscriminatorKind
