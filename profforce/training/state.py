@@ -1,5 +1,6 @@
 """Everything that training changes, and its way into and out of a checkpoint."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from profforce.config import MethodName, TrainConfig
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
+from profforce.kernels.ops import describe as kernel_in_use
 from profforce.models.checkpoint import (
     checkpoint_meta,
     load_meta,
@@ -28,6 +30,8 @@ from profforce.training.optim import (
 )
 from profforce.training.pool import SamplePool
 from profforce.training.seeds import derived_seed
+
+log = logging.getLogger(__name__)
 
 
 class TrainState:
@@ -158,7 +162,26 @@ class TrainState:
             "batches_drawn": self.batches_drawn,
             "score": self.score,
             "corpus": self.corpus.fingerprint(),
+            "circumstances": self._circumstances(),
         }
+
+    def _circumstances(self) -> dict[str, str]:
+        """What the last bits of a step depend on beside its settings."""
+        return {
+            "seed": str(self.config.seed),
+            "device": self.device.type,
+            "threads": str(torch.get_num_threads()) if self.device.type == "cpu" else "",
+            "torch": str(torch.__version__),
+            "attention": kernel_in_use(self.device).partition(",")[0],
+        }
+
+    def _tell_what_changed(self, before: dict[str, str]) -> None:
+        now = self._circumstances()
+        changes = [f"{n} {before[n]} -> {now[n]}" for n in now if before.get(n, now[n]) != now[n]]
+        if changes:
+            log.warning(
+                "not to the bit the run that was stopped: it changed %s", ", ".join(changes)
+            )
 
     def _restore(self, state: dict[str, Any]) -> None:
         for name, part in self._parts().items():
@@ -169,6 +192,7 @@ class TrainState:
         self.gates.accuracy = state["gate_accuracy"]
         self.step, self.batches_drawn = state["step"], state["batches_drawn"]
         self.score = state["score"]
+        self._tell_what_changed(state.get("circumstances", {}))
 
 
 def parameters_in_millions(module: nn.Module) -> float:

@@ -233,6 +233,22 @@ def test_professor_forcing_may_begin_on_resume(config: TrainConfig, run_dir: Pat
         assert any("gan/accuracy" in row for row in metrics(run))
 
 
+def test_a_resume_that_cannot_be_to_the_bit_says_why(
+    config: TrainConfig, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(changed(config, steps=2), run_dir)
+    train(changed(config, steps=3), run_dir, resume=True)
+    assert "not to the bit" not in caplog.text
+    threads = torch.get_num_threads()
+    try:
+        other = replace(changed(config, steps=4, num_threads=threads + 1), seed=config.seed + 1)
+        train(other, run_dir, resume=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert f"it changed seed {config.seed} -> {config.seed + 1}" in caplog.text
+    assert f"threads {threads} -> {threads + 1}" in caplog.text
+
+
 def test_another_corpus_is_refused_on_resume(config: TrainConfig, run_dir: Path) -> None:
     train(changed(config, steps=2), run_dir)
     for data in (
