@@ -388,7 +388,7 @@ class TrainerConfig:
     """CPU threads of torch; its default when unset."""
     deterministic: bool = False
     recompute_activations: bool = False
-    """Less memory for about a third more time: blocks are computed anew in the backward pass."""
+    """Compute blocks anew in the backward pass: a third of the memory for a quarter more time."""
 
     def __post_init__(self) -> None:
         positive = [
