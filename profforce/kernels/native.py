@@ -73,7 +73,17 @@ def _choose(override: str) -> Library | str:
             got=override,
             expected="|".join([*known, "pytorch"]),
         )
-    variant = next((v for v in variants() if v.name == override), None) or best_variant()
+    best = best_variant()
+    if override and known.index(override) < known.index(
+        best.name
+    ):  # it would crash
+        raise UserError(
+            "this processor lacks that CPU kernel's instructions",
+            where=OVERRIDE,
+            got=override,
+            expected="|".join([*known[known.index(best.name) :], "pytorch"]),
+        )
+    variant = next((v for v in variants() if v.name == override), best)
     try:
         found = load(variant)
     except NoKernelError as err:

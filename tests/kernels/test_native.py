@@ -105,6 +105,17 @@ def test_an_unknown_override_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         native.library()
 
 
+def test_instructions_that_the_processor_lacks_are_refused(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "best_variant", lambda: build.BASELINE)
+    if build.AVX512 not in build.variants():
+        pytest.skip("one variant only")
+    monkeypatch.setenv(native.OVERRIDE, "avx512")
+    with pytest.raises(UserError, match=r"lacks that CPU kernel.*expected baseline\|pytorch"):
+        native.library()
+
+
 def test_the_build_script_needs_nothing_but_the_standard_library() -> None:
     """setup.py loads it where neither the package nor torch is installed."""
     code = (
