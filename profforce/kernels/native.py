@@ -74,9 +74,7 @@ def _choose(override: str) -> Library | str:
             expected="|".join([*known, "pytorch"]),
         )
     best = best_variant()
-    if override and known.index(override) < known.index(
-        best.name
-    ):  # it would crash
+    if override and known.index(override) < known.index(best.name):  # it would crash
         raise UserError(
             "this processor lacks that CPU kernel's instructions",
             where=OVERRIDE,
