@@ -26,6 +26,7 @@ from profforce.config import BenchConfig, SampleConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.explain import explain, key_of, located, near_key
 from profforce.groups import CONF_PACKAGE, config_groups
+from profforce.runs import refuse_used
 
 Config = TypeVar("Config", TrainConfig, SampleConfig, BenchConfig)
 VERSION_BASE = "1.3"
@@ -129,12 +130,7 @@ def _refuse_used(raw: DictConfig) -> None:
         folder = Path(OmegaConf.select(raw, "hydra.run.dir"))
     except OmegaConfBaseException:  # it depends on the job: the loop looks again
         return
-    if any((folder / "checkpoints").glob("step-*")):  # without one there is nothing to lose
-        raise UserError(
-            "the folder holds a run already",
-            where=folder,
-            remedy=f"continue it with --resume {folder}, or choose another hydra.run.dir",
-        )
+    refuse_used(folder)
 
 
 def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[str]) -> Any:

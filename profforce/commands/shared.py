@@ -2,7 +2,8 @@
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -34,29 +35,27 @@ def group_list() -> str:
     return "Config groups: " + "  ".join(rows)
 
 
+def _overrides(examples: str, completion: Callable[[typer.Context, str], list[str]]) -> Any:
+    return typer.Argument(
+        metavar="[KEY=VALUE]...", help=f"Settings: {examples}.", autocompletion=completion
+    )
+
+
 TrainOverrides = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Settings: [b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b].",
-        autocompletion=_complete_train,
+    _overrides(
+        "[b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b]", _complete_train
     ),
 ]
 BenchOverrides = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Settings: [b]suite=kernel[/b], [b]threads=1[/b], [b]shapes=\\[8x4x500x32][/b].",
-        autocompletion=_complete_bench,
+    _overrides(
+        r"[b]suite=kernel[/b], [b]threads=1[/b], [b]shapes=\[8x4x500x32][/b]", _complete_bench
     ),
 ]
 SampleOverrides = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Settings: [b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b].",
-        autocompletion=_complete_sample,
-    ),
+    _overrides("[b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b]", _complete_sample),
 ]
 
 

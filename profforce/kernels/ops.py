@@ -61,7 +61,7 @@ def causal_linear_attention(
     """
     _check_shapes(q, k, v, lengths, state)
     name = _name_of(feature_map)
-    common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+    common = _common_type(q, k, v)
     if q.shape[1] == 0:
         batch, _, heads, width = q.shape
         state = state or empty_state(batch, heads, width, v.shape[-1], like=q)
@@ -104,7 +104,8 @@ def causal_linear_step(
             one.
         ValueError: if the shapes or types do not fit together or the feature map is unknown.
     """
-    _check_step(q, k, v, state)
+    common = _common_type(q, k, v)
+    _check_step(q, k, v, state, accumulation_dtype(common))
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state)):
         raise RuntimeError(
             "causal_linear_step works in place and has no gradient; call it under torch.no_grad(), "
@@ -114,8 +115,8 @@ def causal_linear_step(
     if name is None:
         phi = resolve_feature_map(feature_map)
         q, k, name = phi(q.to(state.s.dtype)), phi(k.to(state.s.dtype)), "identity"
+        common = _common_type(q, k, v)
     if not q.dtype == k.dtype == v.dtype:
-        common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
         out = _step(q.to(common), k.to(common), v.to(common), state, name).to(v.dtype)
     else:
         out = _step(q, k, v, state, name)
@@ -314,24 +315,21 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def _check_step(q: Tensor, k: Tensor, v: Tensor, state: LinearState) -> None:
+def _common_type(q: Tensor, k: Tensor, v: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+
+
+def _check_step(q: Tensor, k: Tensor, v: Tensor, state: LinearState, wanted: torch.dtype) -> None:
     """Shapes and types, since kernels that write in place trust them."""
     if q.dim() != 3 or k.shape != q.shape or v.dim() != 3 or v.shape[:2] != q.shape[:2]:
         raise ValueError(
             "expected q, k [B, H, K] and v [B, H, V]; got "
             f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
-    expected = (*q.shape, v.shape[-1])
-    if state.s.shape != expected or state.z.shape != expected[:3]:
-        raise ValueError(
-            f"expected state s {expected} and z {expected[:3]}; got "
-            f"s {tuple(state.s.shape)}, z {tuple(state.z.shape)}"
-        )
-    common = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
-    wanted = accumulation_dtype(common)
+    _check_state(state, (*q.shape, v.shape[-1]))
     if state.s.dtype != wanted or state.z.dtype != wanted:
         raise ValueError(
-            f"expected a state in {wanted} for inputs in {common}; got "
+            f"expected a state in {wanted} for inputs in {_common_type(q, k, v)}; got "
             f"s {state.s.dtype}, z {state.z.dtype}"
         )
 
@@ -351,9 +349,11 @@ def _check_shapes(
         )
     if any(x.is_complex() for x in (q, k, v)):
         raise ValueError("complex numbers have no causal order of features; give real q, k and v")
-    if state is None:
-        return
-    expected = (batch, heads, key_width, v.shape[-1])
+    if state is not None:
+        _check_state(state, (batch, heads, key_width, v.shape[-1]))
+
+
+def _check_state(state: LinearState, expected: tuple[int, ...]) -> None:
     if state.s.shape != expected or state.z.shape != expected[:3]:
         raise ValueError(
             f"expected state s {expected} and z {expected[:3]}; got "

@@ -66,11 +66,6 @@ def save_checkpoint(
     return final
 
 
-def holds_checkpoints(run: Path) -> bool:
-    """Whether a run got as far as its first whole checkpoint; only then is there work to lose."""
-    return any((run / "checkpoints").glob("step-*"))
-
-
 def list_checkpoints(folder: Path) -> list[tuple[int, dict[str, Any]]]:
     """(step, meta) of every readable checkpoint, oldest first; unreadable ones are warned of."""
     found = []

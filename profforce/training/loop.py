@@ -16,9 +16,10 @@ from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
-from profforce.models.checkpoint import find_checkpoint, holds_checkpoints
+from profforce.models.checkpoint import find_checkpoint
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
+from profforce.runs import refuse_used
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
 from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
 from profforce.training.optim import clip_gradients
@@ -58,7 +59,7 @@ def train(
     if resume:
         state.load(find_checkpoint(run_dir, "last"))
     else:
-        _refuse_overwriting(run_dir)
+        refuse_used(run_dir)
         state.set_mel_statistics()
     log.info(
         "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
@@ -305,12 +306,3 @@ def peak_memory_mib() -> float:
         return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak / 2**20 if sys.platform == "darwin" else peak / 2**10)
-
-
-def _refuse_overwriting(run_dir: Path) -> None:
-    if holds_checkpoints(run_dir):
-        raise UserError(
-            "the folder holds a run already",
-            where=run_dir,
-            remedy=f"continue it with --resume {run_dir}, or choose another hydra.run.dir",
-        )
