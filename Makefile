@@ -38,7 +38,7 @@ test: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --no-incremental  # a stale cache hides errors that a fresh checkout shows
 	@$(BIN)/lint-imports
 
 # Attention alone, every form in turn (a table); then whole steps of training and sampling (JSON).

@@ -46,7 +46,8 @@ def run_step(q: Tensor, k: Tensor, v: Tensor, state: LinearState, feature_map: s
         from profforce.kernels import cuda
 
         if cuda.supports(q, v):
-            return cast(Tensor, cuda.step(q, k, v, state, feature_map))
+            out: Tensor = cuda.step(q, k, v, state, feature_map)
+            return out
     return _pytorch_step(q, k, v, state, feature_map)
 
 
