@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from profforce.config import ModelConfig
+from profforce.models.segmented_postnet import refine_in_segments
+from profforce.models.segments import Decoded, decode_in_segments
 from profforce.nn.attention import Memory
 from profforce.nn.blocks import DecoderBlock, EncoderBlock
 from profforce.nn.convolution import ConvStack
@@ -50,6 +52,9 @@ class TransformerTTS(nn.Module):
         self.num_mels = num_mels
         self.recompute_activations = False
         """Keep only the inputs of each block and compute the rest anew in the backward pass."""
+        self.segment_steps: int | None = None
+        """Run decoder and postnet in parts of so many decoder steps, of which the backward pass
+        needs nothing but inputs and outputs; ``recompute_activations`` is then the encoder's."""
         width, frames = config.width, config.reduction_factor
         self.embedding = nn.Embedding(num_symbols, width)
         self.speaker = nn.Embedding(config.num_speakers, width) if config.num_speakers else None
@@ -149,15 +154,36 @@ class TransformerTTS(nn.Module):
         mel = mel.masked_fill(~valid, 0)  # not multiplied: what pads may be anything, NaN too
         memories = self.encode(symbols, symbol_lengths, speakers)
         inputs = self.decoder_inputs(mel)
-        steps = torch.arange(inputs.shape[1], device=mel.device)
         lengths = -(-mel_lengths // self.config.reduction_factor)
+        if self.segment_steps is None:
+            decoded = self._decode(inputs, lengths, memories, noise)
+        else:
+            decoded = decode_in_segments(self, inputs, lengths, memories, noise, self.segment_steps)
+        return self._finish(decoded, mel_lengths, mel.shape[1], refine)
+
+    def _decode(
+        self, inputs: Tensor, lengths: Tensor, memories: list[Memory], noise: PrenetNoise | None
+    ) -> Decoded:
+        steps = torch.arange(inputs.shape[1], device=inputs.device)
         x = self.decoder_positions(self.decoder_in(self.prenet(inputs, noise, steps)))
         guided = []
         for block, memory in zip(self.decoder, memories, strict=True):
             x, weights = self._through(block, x, lengths, memory)
             guided.append(weights[:, : self.config.guided_heads])
-        hidden = self.decoder_norm(x) * length_mask(lengths, x.shape[1])[..., None]
-        return self._finish(hidden, guided, mel_lengths, lengths, mel.shape[1], refine)
+        return self.heads(x, guided, lengths)
+
+    def heads(self, x: Tensor, guided: list[Tensor], lengths: Tensor) -> Decoded:
+        """What follows the decoder's blocks, step by step.
+
+        Args:
+            x: ``[B, U, D]``.
+            guided: ``[B, guided_heads, U, S]`` of each layer.
+            lengths: ``[B]``, valid steps.
+        """
+        live = length_mask(lengths, x.shape[1])
+        hidden = self.decoder_norm(x) * live[..., None]
+        alignments = torch.cat(guided[-self.config.guided_layers :], 1)
+        return Decoded(*self.frames(hidden), hidden, alignments * live[:, None, :, None])
 
     def _through(self, block: nn.Module, *inputs: Any) -> Any:
         if self.recompute_activations and torch.is_grad_enabled():
@@ -165,26 +191,23 @@ class TransformerTTS(nn.Module):
         return block(*inputs)
 
     def _finish(
-        self,
-        hidden: Tensor,
-        guided: list[Tensor],
-        mel_lengths: Tensor,
-        lengths: Tensor,
-        num_frames: int,
-        refine: bool,
+        self, decoded: Decoded, mel_lengths: Tensor, num_frames: int, refine: bool
     ) -> TeacherForced:
-        before, stop = self.frames(hidden)
+        before, stop, hidden, alignments = decoded
         before, stop = before[:, :num_frames], stop[:, :num_frames]
         mask = length_mask(mel_lengths, num_frames)
-        after = self.refine(before, mask) if refine else before
-        alignments = torch.cat(guided[-self.config.guided_layers :], 1)
-        live = length_mask(lengths, hidden.shape[1])[:, None, :, None]
+        if not refine:
+            after = before
+        elif self.segment_steps is None:
+            after = self.refine(before, mask)
+        else:
+            after = refine_in_segments(self, before, mask, self.segment_steps)
         return TeacherForced(
             mel=self.denormalize(after) * mask[..., None],
             mel_before=self.denormalize(before) * mask[..., None],
             stop_logits=stop * mask,
             hidden=hidden,
-            alignments=alignments * live,
+            alignments=alignments,
         )
 
     def frames(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

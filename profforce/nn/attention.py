@@ -6,6 +6,7 @@ dropout of training.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +18,16 @@ from profforce.errors import UserError, did_you_mean
 from profforce.kernels.ops import causal_linear_attention, causal_linear_step
 from profforce.kernels.state import LinearState, empty_state
 
+EnterState = Callable[[LinearState], LinearState]
+"""Given the sums over a segment's own keys, the state that the segment starts from."""
+
 
 class SelfAttention(nn.Module):
-    """Interface of causal self-attention. A layer joins the mirror by giving all three methods."""
+    """Interface of causal self-attention. A layer joins the mirror by giving the first three.
+
+    :meth:`segment` is what ``trainer.segment_steps`` needs, :meth:`traced_step` what
+    ``method=through_time`` needs.
+    """
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Parallel form: ``x [B, U, D]``, ``lengths [B]`` -> ``[B, U, D]``, causal."""
@@ -31,6 +39,23 @@ class SelfAttention(nn.Module):
 
     def step(self, x: Tensor, state: Any, t: int) -> tuple[Tensor, Any]:
         """Step form: ``x [B, D]`` at step ``t`` -> ``([B, D], state)``; may update in place."""
+        raise NotImplementedError
+
+    def segment(self, x: Tensor, lengths: Tensor, enter: EnterState) -> tuple[Tensor, LinearState]:
+        """Parallel form on a part of the sequence, for a layer whose state is a sum over keys.
+
+        Args:
+            x: ``[B, U, D]``, the part.
+            lengths: ``[B]``, steps of the part that are valid; 0 allowed.
+            enter: called once.
+
+        Returns:
+            ``([B, U, D], state after the part)``, differentiable also in what ``enter`` returned.
+        """
+        raise NotImplementedError
+
+    def traced_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Step form with gradients, nothing in place: ``x [B, D]``; None before the first step."""
         raise NotImplementedError
 
 
@@ -59,6 +84,21 @@ class LinearSelfAttention(SelfAttention):
         """See :class:`SelfAttention`."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         y, state = causal_linear_step(q, k, v, state, feature_map=self.feature_map)
+        return self.out(y.flatten(1)), state
+
+    def segment(self, x: Tensor, lengths: Tensor, enter: EnterState) -> tuple[Tensor, LinearState]:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        attend = partial(causal_linear_attention, lengths=lengths, feature_map=self.feature_map)
+        with torch.no_grad():  # by the kernel once more: as exact on every device, padding masked
+            _, own = attend(q, k, v)
+        y, after = attend(q, k, v, state=enter(own))
+        return self.out(y.flatten(2)), after
+
+    def traced_step(self, x: Tensor, state: LinearState | None) -> tuple[Tensor, LinearState]:
+        """See :class:`SelfAttention`."""
+        q, k, v = self.qkv(x)[:, None].unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        y, state = causal_linear_attention(q, k, v, state=state, feature_map=self.feature_map)
         return self.out(y.flatten(1)), state
 
 
@@ -102,6 +142,14 @@ class SoftmaxSelfAttention(SelfAttention):
             q[:, :, None], state.k[:, :, : t + 1], state.v[:, :, : t + 1]
         )
         return self.out(y[:, :, 0].flatten(1)), state
+
+    def traced_step(self, x: Tensor, state: KeyValueCache | None) -> tuple[Tensor, KeyValueCache]:
+        """See :class:`SelfAttention`; the cache grows, and autograd keeps each of its sizes."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, 1, -1)).unbind(1)
+        if state is not None:
+            k, v = torch.cat([state.k, k], 2), torch.cat([state.v, v], 2)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.out(y[:, :, 0].flatten(1)), KeyValueCache(k, v)
 
 
 SelfAttentionFactory = Callable[[ModelConfig], SelfAttention]

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from profforce.config import Activation, ModelConfig
+from profforce.kernels.state import LinearState
 from profforce.nn.attention import (
     CrossAttention,
     EncoderSelfAttention,
+    EnterState,
     Memory,
     build_self_attention,
 )
@@ -80,7 +82,26 @@ class DecoderBlock(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """``x [B, U, D]``, ``lengths [B]`` -> ``([B, U, D], weights [B, H, U, S])``."""
-        y = self.attention(self.norms[0](x), lengths)
+        return self._onwards(x, self.attention(self.norms[0](x), lengths), memory)
+
+    def segment(
+        self, x: Tensor, lengths: Tensor, memory: Memory, enter: EnterState
+    ) -> tuple[Tensor, Tensor, LinearState]:
+        """:meth:`forward` on a part of the sequence; see :meth:`SelfAttention.segment`."""
+        y, after = self.attention.segment(self.norms[0](x), lengths, enter)
+        return (*self._onwards(x, y, memory), after)
+
+    def traced_step(self, x: Tensor, state: Any, memory: Memory) -> tuple[Tensor, Any]:
+        """``x [B, D]`` -> ``([B, D], state)``: :meth:`forward` one by one, with gradients.
+
+        In training mode with its dropout, drawn anew for every step.
+        """
+        y, state = self.attention.traced_step(self.norms[0](x), state)
+        x, _ = self._onwards(x[:, None], y[:, None], memory)
+        return x[:, 0], state
+
+    def _onwards(self, x: Tensor, y: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """The rest of the block, from what self-attention gave."""
         x = x + self._gate(0, self.dropout(y))
         y, weights = self.cross(self.norms[1](x), memory)
         x = x + self._gate(1, self.dropout(y))

@@ -20,6 +20,7 @@ from profforce.models.checkpoint import (
 )
 from profforce.models.discriminator import LengthDiscriminator, build_discriminator
 from profforce.models.mirror import Mirror
+from profforce.models.segments import check_segments
 from profforce.models.transformer import TransformerTTS
 from profforce.training.gates import Gates
 from profforce.training.optim import (
@@ -44,6 +45,9 @@ class TrainState:
         self.model = TransformerTTS(config.model, len(corpus.tokenizer.symbols), num_mels)
         self.model.to(device)
         self.model.recompute_activations = trainer.recompute_activations
+        self.model.segment_steps = trainer.segment_steps
+        if trainer.segment_steps is not None:
+            check_segments(self.model, device)
         self.mirror = Mirror(self.model)
         self.discriminator = build_discriminator(config.discriminator, config.model, num_mels)
         self.discriminator.to(device)

@@ -1,0 +1,269 @@
+"""Teacher-forced passes whose activation memory does not depend on the length.
+
+The decoder runs in segments of a few steps and keeps only their outputs and each layer's state
+after the last one. The backward pass walks the segments from the last to the first: it takes a
+segment's own keys out of the state, which gives the state before it, computes the segment anew
+with gradients, and hands the state's gradient on to the segment before (Likhosherstov et al. 2021,
+"Sub-Linear Memory: How to Make Performers SLiM", arXiv:2012.11346, section 3). The sums are kept in
+float64, where taking out what was put in leaves nothing behind.
+
+Dropout is drawn anew for each segment from one seed for the pass, so that it is replayed without
+being kept.
+
+Shapes: B batch, U decoder steps, S symbols, R reduction factor, M mel channels, D width, G guided
+heads, L decoder layers; A frames of decoder input, R * M.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from profforce.errors import UserError
+from profforce.kernels.state import LinearState
+from profforce.models.replay import added, autocast_of, draw_seed, gradients, replayed
+from profforce.nn.attention import Memory, SelfAttention
+from profforce.nn.noise import PrenetNoise
+from profforce.nn.positions import sinusoid
+
+if TYPE_CHECKING:
+    from profforce.models.transformer import TransformerTTS
+
+
+class Decoded(NamedTuple):
+    """The decoder's outputs; of the first two, frames beyond the lengths are arbitrary."""
+
+    before: Tensor
+    """``[B, U * R, M]``, normalised, before the postnet."""
+    stop: Tensor
+    """``[B, U * R]``, stop logits."""
+    hidden: Tensor
+    """``[B, U, D]``, zero beyond the lengths."""
+    alignments: Tensor
+    """``[B, G, U, S]``, zero beyond the lengths."""
+
+
+TIME_AXIS = (1, 1, 1, 2)
+"""Where each output of :class:`Decoded` counts steps or frames."""
+
+
+def check_segments(model: "TransformerTTS", device: torch.device) -> None:
+    """Refuse a model that cannot run in segments.
+
+    Raises:
+        UserError: if its self-attention has no segment form, or the device no float64.
+    """
+    for block in model.decoder:
+        attention = block.attention
+        assert isinstance(attention, SelfAttention)
+        if type(attention).segment is SelfAttention.segment:
+            raise UserError(
+                "this self-attention cannot be trained in segments",
+                where="trainer.segment_steps",
+                got=f"model.attention={model.config.attention}, whose state is no sum over keys",
+                expected="model.attention=linear, or a layer with a segment form",
+                remedy="leave it unset; trainer.recompute_activations=true saves memory too",
+            )
+    if device.type == "mps":
+        raise UserError(
+            "training in segments needs float64",
+            where="trainer.segment_steps",
+            got="device=mps, which has none",
+            remedy="leave it unset; trainer.recompute_activations=true saves memory too",
+        )
+
+
+def decode_in_segments(
+    model: "TransformerTTS",
+    inputs: Tensor,
+    lengths: Tensor,
+    memories: Sequence[Memory],
+    noise: PrenetNoise | None,
+    segment_steps: int,
+) -> Decoded:
+    """The decoder over ``inputs [B, U, A]``, ``segment_steps`` at a time.
+
+    Args:
+        model: every layer with a segment form.
+        inputs: normalised frames, shifted.
+        lengths: ``[B]``, decoder steps.
+        memories: one a layer; gradients reach their keys and values.
+        noise: the prenet's.
+        segment_steps: memory grows with it, and it need not divide U.
+    """
+    masks = tuple(memory.mask for memory in memories)
+    parts = (model.prenet, model.decoder_in, model.decoder_positions, model.decoder)
+    heads = (model.decoder_norm, model.mel_out, model.stop_out)
+    weights = [p for part in (*parts, *heads) for p in part.parameters()]
+    keys = [x for memory in memories for x in (memory.k, memory.v)]
+    plan = _Plan(model, lengths, masks, noise, segment_steps, draw_seed())
+    return Decoded(*_Decode.apply(plan, inputs, *keys, *weights))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a pass depends on and has no gradient."""
+
+    model: "TransformerTTS"
+    lengths: Tensor
+    masks: tuple[Tensor, ...]
+    noise: PrenetNoise | None
+    segment_steps: int
+    seed: int
+
+    def run(
+        self,
+        number: int,
+        inputs: Tensor,
+        keys: Sequence[Tensor],
+        enter: Callable[[int, LinearState], LinearState],
+    ) -> tuple[Decoded, list[LinearState]]:
+        """Segment ``number`` over its ``inputs [B, U', A]``: outputs, states after it."""
+        model, start = self.model, number * self.segment_steps
+        steps = torch.arange(start, start + inputs.shape[1], device=inputs.device)
+        lengths = (self.lengths - start).clamp(0, inputs.shape[1])
+        guided, states = [], []
+        with replayed(self.seed + number, inputs.device):
+            x = model.decoder_in(model.prenet(inputs, self.noise, steps))
+            x = x + model.decoder_positions.alpha * _positions(start, x)
+            memories = map(Memory, keys[::2], keys[1::2], self.masks)
+            for layer, (block, memory) in enumerate(zip(model.decoder, memories, strict=True)):
+                x, weights, state = block.segment(x, lengths, memory, partial(enter, layer))  # type: ignore[operator]
+                guided.append(weights[:, : model.config.guided_heads])
+                states.append(state)
+            return model.heads(x, guided, lengths), states
+
+    def split(self, tensor: Tensor, total: int, number: int, axis: int = 1) -> Tensor:
+        """The view of segment ``number`` in a tensor of ``total`` steps, or R frames for each."""
+        each = tensor.shape[axis] // total
+        start = number * self.segment_steps
+        size = min(self.segment_steps, total - start)
+        return tensor.narrow(axis, start * each, size * each)
+
+    def room(self, first: Tensor, total: int, axis: int) -> Tensor:
+        """Memory for an output of ``total`` steps, of which ``first`` is segment 0."""
+        shape = list(first.shape)
+        shape[axis] = shape[axis] // min(self.segment_steps, total) * total
+        return first.new_empty(shape)
+
+
+class _Decode(torch.autograd.Function):
+    """``(plan, inputs, k and v of each memory, weights) -> Decoded``."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, inputs: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        total, keys = inputs.shape[1], tensors[: 2 * len(plan.masks)]
+        sums: list[LinearState | None] = [None] * len(plan.masks)
+
+        def enter(layer: int, own: LinearState) -> LinearState:
+            own = _wide(own)
+            before = sums[layer] or LinearState(*map(torch.zeros_like, own))
+            sums[layer] = LinearState(*(x + y for x, y in zip(before, own, strict=True)))
+            return before
+
+        out: list[Tensor] = []
+        for number in range(-(-total // plan.segment_steps)):
+            parts, _ = plan.run(number, plan.split(inputs, total, number), keys, enter)
+            out = out or [
+                plan.room(x, total, axis) for x, axis in zip(parts, TIME_AXIS, strict=True)
+            ]
+            for whole, part, axis in zip(out, parts, TIME_AXIS, strict=True):
+                plan.split(whole, total, number, axis).copy_(part)
+        ctx.plan, ctx.num_tensors = plan, len(tensors)
+        ctx.autocast = autocast_of(inputs.device)
+        ctx.save_for_backward(inputs, *tensors, *(x for state in sums if state for x in state))
+        ctx.set_materialize_grads(False)
+        return tuple(out)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        inputs, *saved = ctx.saved_tensors
+        tensors, states = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
+        walk = _Backward(ctx.plan, inputs, tensors, states, ctx.needs_input_grad)
+        with ctx.autocast():
+            for number in reversed(range(-(-inputs.shape[1] // ctx.plan.segment_steps))):
+                walk.segment(number, grads)
+        return None, walk.grad_inputs, *walk.gradients
+
+
+class _Backward:
+    """The walk from the last segment to the first: states and gradients so far."""
+
+    def __init__(
+        self,
+        plan: _Plan,
+        inputs: Tensor,
+        tensors: Sequence[Tensor],
+        states: Sequence[Tensor],
+        needed: Sequence[bool],
+    ) -> None:
+        self.plan, self.inputs = plan, inputs
+        self.sums = [LinearState(*pair) for pair in zip(states[::2], states[1::2], strict=True)]
+        self.grad_states: list[Tensor | None] = [None] * len(states)
+        self.grad_inputs = torch.zeros_like(inputs) if needed[1] else None
+        self.num_keys = 2 * len(plan.masks)
+        keys = [x.detach().requires_grad_() for x in tensors[: self.num_keys]]
+        self.leaves = [*keys, *tensors[self.num_keys :]]
+        self.needed = needed[2:]
+        self.gradients: list[Tensor | None] = [None] * len(self.leaves)
+
+    def segment(self, number: int, grads: Sequence[Tensor | None]) -> None:
+        """Compute segment ``number`` anew and take in its gradients."""
+        plan, total = self.plan, self.inputs.shape[1]
+        entered: list[Tensor] = []
+
+        def enter(layer: int, own: LinearState) -> LinearState:
+            pairs = zip(self.sums[layer], _wide(own), strict=True)
+            self.sums[layer] = LinearState(*(x - y for x, y in pairs))
+            leaves = LinearState(*(x.detach().requires_grad_() for x in self.sums[layer]))
+            entered.extend(leaves)
+            return leaves
+
+        part = plan.split(self.inputs, total, number).detach()
+        part.requires_grad_(self.grad_inputs is not None)
+        with torch.enable_grad():
+            parts, after = plan.run(number, part, self.leaves[: self.num_keys], enter)
+        roots: list[tuple[Tensor, Tensor]] = [
+            (y, plan.split(grad, total, number, axis))
+            for y, grad, axis in zip(parts, grads, TIME_AXIS, strict=True)
+            if grad is not None
+        ]
+        flat = [x for state in after for x in state]
+        roots += [
+            (y, grad.to(y.dtype))
+            for y, grad in zip(flat, self.grad_states, strict=True)
+            if grad is not None
+        ]
+        wanted = [x for x, flag in zip(self.leaves, self.needed, strict=True) if flag]
+        wanted = [*entered, *wanted, *([part] if part.requires_grad else [])]
+        self._take(number, entered, gradients(roots, wanted))
+
+    def _take(self, number: int, entered: Sequence[Tensor], found: Iterator[Tensor | None]) -> None:
+        self.grad_states = [next(found) for _ in entered]
+        for place, flag in enumerate(self.needed):
+            if flag:
+                self.gradients[place] = added(self.gradients[place], next(found))
+        if self.grad_inputs is not None:
+            grad = next(found)
+            assert grad is not None
+            self.plan.split(self.grad_inputs, self.inputs.shape[1], number).copy_(grad)
+
+
+def _positions(start: int, like: Tensor) -> Tensor:
+    """Rows ``start`` and on of the sinusoids, ``[U', D]``, without those before.
+
+    A step turns each pair (sine, cosine) by an angle that row 1 tells.
+    """
+    steps, width = like.shape[1:]
+    sine, cosine = sinusoid(2, width, like=like.new_empty((), dtype=torch.float64))[1].view(-1, 2).T
+    angles = torch.arange(start, start + steps, device=like.device)[:, None] * sine.atan2(cosine)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(like.dtype)
+
+
+def _wide(state: LinearState) -> LinearState:
+    return LinearState(*(x.double() for x in state))
