@@ -15,18 +15,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from profforce.config import MISSING_TEXT, DataConfig, DataKind, MelConfig, TextConfig
+from profforce.config import DataConfig, DataKind, MelConfig, TextConfig
+from profforce.data.check import audio_kinds, manifest_kinds, text_kinds
+from profforce.data.check.header import header_defect
+from profforce.data.check.kinds import DefectError
+from profforce.data.check.sides import is_valid_text
+from profforce.data.check.texts import is_speakable
 from profforce.data.dataset import MelDataset
 from profforce.data.features import MelFeatures, build_features
-from profforce.data.manifest import METADATA, Utterance, corpus_folder, read_manifest
+from profforce.data.manifest import (
+    METADATA,
+    Utterance,
+    corpus_folder,
+    corpus_root,
+    read_manifest,
+)
 from profforce.data.progress import Progress
 from profforce.errors import UserError
-from profforce.text.normalize import normalize_text
 from profforce.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-HASH_RANGE = 2**64
+SILENT_MARGIN = 1e-3
+"""Above the log of the floor, for rounding: frames at the floor hold no sound."""
+
+__all__ = ["Corpus", "CorpusReport", "UnknownSymbol", "corpus_root", "is_valid_text", "load_corpus"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,7 @@ def load_corpus(
             else f"run: profforce data prepare {data.kind} data.root={data.root}",
         )
     utterances = read_manifest(folder)[: data.num_utterances]
+    _refuse_headers(utterances, mel.sample_rate)
     features = build_features(
         [utterance.audio for utterance in utterances],
         mel,
@@ -99,19 +113,6 @@ def load_corpus(
         progress=progress,
     )
     return _assemble(data, utterances, features, Tokenizer(text), mel)
-
-
-def corpus_root(data: DataConfig) -> Path:
-    """``data.root`` as a path; a :class:`UserError` when it was not given."""
-    if data.root == MISSING_TEXT or not data.root.strip():
-        raise UserError("no corpus folder given", remedy="set data.root=FOLDER")
-    return Path(data.root).expanduser()
-
-
-def is_valid_text(text: str, fraction: float) -> bool:
-    """Whether a text is held out: a function of the text alone, so that more data moves none."""
-    digest = hashlib.sha256(normalize_text(text).encode()).digest()
-    return int.from_bytes(digest[:8], "big") < fraction * HASH_RANGE
 
 
 def _is_prepared(folder: Path) -> bool:
@@ -129,6 +130,8 @@ def _assemble(
     kept, skipped = _within_limits(data, seconds)
     unknown = _unknown_symbols(utterances, tokenizer)
     symbols = _encode([utterances[k] for k in kept], tokenizer)
+    for k, numbers in zip(kept, symbols, strict=True):
+        _refuse_sound(utterances[k], features[k], len(numbers) - 1, mel)
     speakers = _speakers(utterances)
     sides: tuple[list[int], list[int]] = ([], [])
     for row, k in enumerate(kept):
@@ -161,6 +164,31 @@ def _within_limits(
     return kept, {reason: count for reason, count in reasons.items() if count}
 
 
+def _refuse_headers(utterances: Sequence[Utterance], sample_rate: int) -> None:
+    """Name a file that is cut or of an odd rate; reads no more than the start of each."""
+    for utterance in utterances:
+        found = header_defect(utterance.audio, sample_rate)
+        if found is not None:
+            where = f"{utterance.where}: {utterance.audio}"
+            raise DefectError(found[0], where=where, got=found[1])
+
+
+def _refuse_sound(
+    utterance: Utterance, features: npt.NDArray[np.float32], num_symbols: int, mel: MelConfig
+) -> None:
+    """Name a line whose audio is silent or holds less than a frame a symbol.
+
+    ``features [T, M]``: only the middle frame is read unless that one is silent.
+    """
+    where = f"{utterance.where}: {utterance.audio}"
+    silence = np.log(mel.log_floor) + SILENT_MARGIN
+    if features[len(features) // 2].max() <= silence and features.max() <= silence:
+        raise DefectError(audio_kinds.AUDIO_SILENT, where=where)
+    if len(features) < num_symbols:
+        got = f"{num_symbols} symbols, {len(features)} frames"
+        raise DefectError(text_kinds.TEXT_TOO_LONG, where=where, got=got)
+
+
 def _unknown_symbols(
     utterances: Sequence[Utterance], tokenizer: Tokenizer
 ) -> tuple[UnknownSymbol, ...]:
@@ -181,11 +209,12 @@ def _encode(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> list[torch
     try:
         numbers = tokenizer.encode_many(texts, drop_unknown=True)
     except UserError:
-        for utterance in utterances:  # name the line
-            try:
-                tokenizer.encode(utterance.spoken, drop_unknown=True)
-            except UserError as error:
-                raise UserError(str(error), where=utterance.where) from error
+        alphabet = set(tokenizer.symbols)
+        for utterance, line in zip(utterances, tokenizer.normalize_many(texts), strict=True):
+            if not is_speakable(line, alphabet):  # name the line
+                got = repr(utterance.spoken[:60])
+                where = utterance.where
+                raise DefectError(text_kinds.TEXT_UNSPEAKABLE, where=where, got=got) from None
         raise
     return [torch.tensor(row) for row in numbers]
 
@@ -194,26 +223,22 @@ def _speakers(utterances: Sequence[Utterance]) -> tuple[str, ...]:
     names = {utterance.speaker for utterance in utterances}
     if None in names and len(names) > 1:
         where = next(u.where for u in utterances if u.speaker is None)
-        raise UserError(
-            "this utterance has no speaker, others do",
-            where=where,
-            expected="a speaker for every utterance or for none",
-        )
+        raise DefectError(manifest_kinds.SPEAKER_MISSING, where=where)
     return tuple(sorted(name for name in names if name is not None))
 
 
 def _check_sides(
     data: DataConfig, sides: tuple[list[int], list[int]], skipped: dict[str, int]
 ) -> None:
-    for name, side in zip(("training", "validation"), sides, strict=True):
+    kinds = (manifest_kinds.SPLIT_NO_TRAIN, manifest_kinds.SPLIT_NO_VALID)
+    for kind, side in zip(kinds, sides, strict=True):
         if not side:
             left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-            raise UserError(
-                f"no utterance is left for {name}",
+            raise DefectError(
+                kind,
                 where=data.root,
                 got=f"{len(sides[0])} for training, {len(sides[1])} for validation"
                 + (f", skipped {left_out}" if left_out else ""),
-                remedy="add utterances or change data.valid_fraction",
             )
 
 

@@ -1,14 +1,20 @@
 """A corpus on disk: ``metadata.csv`` (LJSpeech's columns) or ``manifest.jsonl``, and audio files.
 
 Byte-order marks, CRLF and blank lines are tolerated. Everything else that is wrong is a
-:class:`UserError` naming ``file:line``.
+:class:`DefectError` (a ``UserError``) naming ``file:line``; ``profforce data check`` reads lines
+by the same functions and goes on after a defect.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from profforce.config import MISSING_TEXT, DataConfig
+from profforce.data.check import audio_kinds, manifest_kinds, text_kinds
+from profforce.data.check.kinds import DefectError
+from profforce.data.check.lines import decode_line, raw_lines
+from profforce.data.check.missing import why_missing
 from profforce.errors import UserError
 
 METADATA = "metadata.csv"
@@ -19,6 +25,7 @@ ID_HEADERS = frozenset(
     ["id", "file", "filename", "file_name", "audio", "audio_file", "path", "wav"]
 )
 TEXT_HEADERS = frozenset(["text", "transcript", "transcription", "sentence", "raw_text"])
+OTHER_SEPARATORS = "\t;,"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,27 @@ class Utterance:
     """``file:line``, for messages."""
 
 
+@dataclass(frozen=True)
+class Row:
+    """What one line says, before its audio is looked for."""
+
+    where: str
+    name: str
+    """Of the audio: an id or a path."""
+    id: str
+    text: str
+    spoken: str
+    """Empty when nothing is said."""
+    speaker: str | None
+
+
+def corpus_root(data: DataConfig) -> Path:
+    """``data.root`` as a path; a :class:`UserError` when it was not given."""
+    if data.root == MISSING_TEXT or not data.root.strip():
+        raise UserError("no corpus folder given", remedy="set data.root=FOLDER")
+    return Path(data.root).expanduser()
+
+
 def corpus_folder(root: Path) -> Path:
     """The folder with the manifest: ``root``, or the one that its ``corpus.json`` points to."""
     provenance = root / PROVENANCE
@@ -44,130 +72,124 @@ def corpus_folder(root: Path) -> Path:
     try:
         location = json.loads(provenance.read_text(encoding="utf-8")).get("location")
     except (OSError, ValueError, AttributeError) as error:
-        raise UserError(
-            "cannot read the corpus description",
-            where=provenance,
-            expected="a JSON object",
-            remedy="delete it and prepare the corpus again",
-        ) from error
+        raise DefectError(manifest_kinds.MANIFEST_DESCRIPTION, where=provenance) from error
     return root if location is None else root / Path(str(location))
 
 
 def read_manifest(folder: Path) -> list[Utterance]:
     """The utterances listed in ``folder``, in the manifest's order, at least one."""
-    present = [name for name in (METADATA, MANIFEST) if (folder / name).is_file()]
-    if len(present) != 1:
-        raise UserError(
-            "more than one manifest" if present else "no corpus here",
-            where=folder,
-            got=" and ".join(present) if present else None,
-            expected=f"{METADATA} or {MANIFEST}",
-            remedy="remove one of them" if present else "check data.root",
-        )
-    path = folder / present[0]
-    read = _read_metadata if present[0] == METADATA else _read_jsonl
-    utterances = list(_without_duplicates(read(path)))
+    path = manifest_path(folder)
+    utterances = list(_without_duplicates(_utterances(path)))
     if not utterances:
-        raise UserError("the manifest lists no utterance", where=path)
+        raise DefectError(manifest_kinds.MANIFEST_EMPTY, where=path)
     return utterances
 
 
-def _read_metadata(path: Path) -> Iterator[Utterance]:
-    find = _AudioFinder(path.parent)
-    expected: int | None = None
-    for number, line in _lines(path):
-        where = f"{path}:{number}"
+def manifest_path(folder: Path) -> Path:
+    """The one manifest of ``folder``."""
+    present = manifests(folder)
+    if len(present) > 1:
+        got = " and ".join(path.name for path in present)
+        raise DefectError(manifest_kinds.MANIFEST_BOTH, where=folder, got=got)
+    if not present:
+        raise DefectError(manifest_kinds.MANIFEST_MISSING, where=folder)
+    return present[0]
+
+
+def manifests(folder: Path) -> list[Path]:
+    """The manifests of ``folder``; a corpus has one."""
+    return [folder / name for name in (METADATA, MANIFEST) if is_file(folder / name)]
+
+
+def require_text(row: Row) -> None:
+    """Raise for a line whose transcript is empty."""
+    if not row.spoken:
+        raise DefectError(text_kinds.TEXT_EMPTY, where=row.where)
+
+
+class RowReader:
+    """Lines to rows; knows the columns of a ``metadata.csv`` once it has seen its first line."""
+
+    def __init__(self, path: Path) -> None:
+        self.find = AudioFinder(path.parent)
+        self.is_json = path.name == MANIFEST
+        self._columns: int | None = None
+
+    def __call__(self, where: str, line: str) -> Row | None:
+        """What ``line`` (not blank) says; None for the header."""
+        return self._json_row(where, line) if self.is_json else self._metadata_row(where, line)
+
+    def _metadata_row(self, where: str, line: str) -> Row | None:
         cells = [cell.strip() for cell in line.split("|")]
-        if expected is None:
-            _check_first(where, cells)
-            expected = len(cells)
-            if _is_header(cells, find):
-                continue
-        if len(cells) != expected:
-            raise UserError(
-                "wrong number of columns",
-                where=where,
-                got=f"{len(cells)}",
-                expected=f"{expected} separated by '|', as in the first line",
-            )
-        audio = find(where, cells[0])
-        yield _utterance(where, find.name_of(audio), audio, *cells[1:])
+        self._check_columns(where, line, len(cells))
+        first, self._columns = self._columns is None, len(cells)
+        if self._is_header(cells):
+            if first:
+                return None
+            raise DefectError(manifest_kinds.LINE_HEADER, where=where, got=repr(line[:80]))
+        name, text, spoken = (*cells, "")[:3]
+        return self._row(where, name, text, spoken)
 
-
-def _read_jsonl(path: Path) -> Iterator[Utterance]:
-    find = _AudioFinder(path.parent)
-    for number, line in _lines(path):
-        where = f"{path}:{number}"
-        row = _json_object(where, line)
-        text = {key: _string(where, row, key) for key in ("audio", "text")}
-        extra = {key: _string(where, row, key, "") for key in ("normalized_text", "id", "speaker")}
-        audio = find(where, text["audio"])
-        yield _utterance(
-            where,
-            extra["id"] or find.name_of(audio),
-            audio,
-            text["text"],
-            extra["normalized_text"],
-            extra["speaker"] or None,
+    def _json_row(self, where: str, line: str) -> Row:
+        row = json_object(where, line)
+        audio, text = (_string(where, row, key) for key in ("audio", "text"))
+        spoken, name, speaker = (
+            _string(where, row, key, "") for key in ("normalized_text", "id", "speaker")
         )
+        return self._row(where, audio, text, spoken, name, speaker or None)
 
+    def _row(
+        self,
+        where: str,
+        audio: str,
+        text: str,
+        spoken: str,
+        name: str = "",
+        speaker: str | None = None,
+    ) -> Row:
+        spoken = spoken or text
+        return Row(where, audio, name or self.find.name_of(audio), text or spoken, spoken, speaker)
 
-def _utterance(
-    where: str, name: str, audio: Path, text: str, spoken: str = "", speaker: str | None = None
-) -> Utterance:
-    spoken = spoken or text
-    if not spoken:
-        raise UserError(
-            "empty transcript", where=where, remedy="write what is said or remove the line"
-        )
-    return Utterance(name, audio, text or spoken, spoken, speaker, where)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank with their numbers; ``str.splitlines`` would split at more."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read the manifest ({error.strerror})", where=path) from error
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        try:
-            text = line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                "the line is not UTF-8",
-                where=f"{path}:{number}",
-                got=f"byte 0x{line[error.start]:02x}",
-                remedy="save the file as UTF-8",
-            ) from error
-        if text:
-            yield number, text
-
-
-def _check_first(where: str, cells: list[str]) -> None:
-    if len(cells) not in (2, 3):
-        raise UserError(
-            "wrong number of columns",
+    def _check_columns(self, where: str, line: str, count: int) -> None:
+        known = self._columns
+        if count == known or (known is None and count in (2, 3)):
+            return
+        other = count == 1 and any(sign in line for sign in OTHER_SEPARATORS)
+        raise DefectError(
+            manifest_kinds.LINE_SEPARATOR if other else manifest_kinds.LINE_COLUMNS,
             where=where,
-            got=f"{len(cells)}",
-            expected="id|text or id|text|normalized_text",
+            got=str(count),
+            expected=f"{known} separated by '|', as in the first line" if known else None,
         )
 
-
-def _is_header(cells: list[str], find: "_AudioFinder") -> bool:
-    names = [cell.lower() for cell in cells]
-    looks_so = names[0] in ID_HEADERS and names[1] in TEXT_HEADERS
-    return looks_so and find.find(cells[0]) is None
+    def _is_header(self, cells: list[str]) -> bool:
+        looks_so = cells[0].lower() in ID_HEADERS and cells[1].lower() in TEXT_HEADERS
+        return looks_so and self.find.find(cells[0]) is None
 
 
-def _json_object(where: str, line: str) -> dict[str, object]:
+def _utterances(path: Path) -> Iterator[Utterance]:
+    read = RowReader(path)
+    for number, raw in raw_lines(path):
+        where = f"{path}:{number}"
+        line = decode_line(where, number, raw)
+        row = read(where, line) if line else None
+        if row is None:
+            continue
+        require_text(row)
+        audio = read.find(where, row.name)
+        yield Utterance(row.id, audio, row.text, row.spoken, row.speaker, where)
+
+
+def json_object(where: str, line: str) -> dict[str, object]:
+    """The object that ``line`` holds."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"not JSON ({error})", where=where, expected="one JSON object a line"
+        raise DefectError(
+            manifest_kinds.JSON_SYNTAX, where=where, what=f"not JSON ({error})"
         ) from error
     if not isinstance(row, dict):
-        raise UserError("not a JSON object", where=where, got=type(row).__name__)
+        raise DefectError(manifest_kinds.JSON_OBJECT, where=where, got=type(row).__name__)
     return row
 
 
@@ -175,16 +197,17 @@ def _string(where: str, row: dict[str, object], key: str, default: str | None = 
     value = row.get(key)
     if value is None:
         value = default
+    if value is None:
+        got = f"the keys {', '.join(row)}"
+        raise DefectError(manifest_kinds.JSON_KEY, where=where, what=f"'{key}' is missing", got=got)
     if not isinstance(value, str):
-        raise UserError(
-            f"'{key}' is missing" if value is None else f"'{key}' is not a text",
-            where=where,
-            got=f"the keys {', '.join(row)}" if value is None else repr(value),
-            expected='{"audio": "wavs/a.wav", "text": "..."}',
-        )
+        kind = manifest_kinds.SPEAKER_TYPE if key == "speaker" else manifest_kinds.JSON_TYPE
+        what = f"'{key}' is not a text"
+        raise DefectError(kind, where=where, what=what, got=repr(value)[:80])
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise UserError(
-            f"'{key}' holds half of a surrogate pair", where=where, got=ascii(value)[:80]
+        what = f"'{key}' holds half of a surrogate pair"
+        raise DefectError(
+            manifest_kinds.JSON_SURROGATE, where=where, what=what, got=ascii(value)[:80]
         )
     return value.strip()
 
@@ -193,45 +216,43 @@ def _without_duplicates(utterances: Iterator[Utterance]) -> Iterator[Utterance]:
     first: dict[str, str] = {}
     for utterance in utterances:
         if utterance.id in first:
-            raise UserError(
-                f"the id {utterance.id!r} occurs twice",
+            raise DefectError(
+                manifest_kinds.ID_DUPLICATE,
                 where=utterance.where,
+                what=f"the id {utterance.id!r} occurs twice",
                 expected=f"ids that differ; the other is at {first[utterance.id]}",
             )
         first[utterance.id] = utterance.where
         yield utterance
 
 
-class _AudioFinder:
+class AudioFinder:
     """Finds the audio file that a manifest's line names."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def __call__(self, where: str, name: str) -> Path:
+        """The file that ``name`` stands for; a :class:`DefectError` when there is none to use."""
         if not name:
-            raise UserError("no audio file named", where=where, expected="an id or a path")
+            raise DefectError(audio_kinds.AUDIO_UNNAMED, where=where)
         if _escapes(name):
-            raise UserError(
-                "the audio path leaves the corpus folder",
+            raise DefectError(
+                audio_kinds.AUDIO_ESCAPES,
                 where=where,
                 got=repr(name),
                 expected=f"a path below {self.folder}",
             )
         found = self.find(name)
         if found is None:
-            raise UserError(
-                "no such audio file",
-                where=where,
-                got=repr(name),
-                expected=str(self.candidates(name)[0]),
-            )
+            candidates = self.candidates(name)
+            kind, got = why_missing(name, candidates)
+            raise DefectError(kind, where=where, got=got, expected=candidates[0])
         return found
 
     def find(self, name: str) -> Path | None:
         """The file that ``name`` stands for, if there is one."""
-        exists: Callable[[Path], bool] = Path.is_file
-        return next((path for path in self.candidates(name) if exists(path)), None)
+        return next((path for path in self.candidates(name) if is_file(path)), None)
 
     def candidates(self, name: str) -> list[Path]:
         """Where the file may lie: as a path, or as an id in ``wavs`` or beside the manifest."""
@@ -241,10 +262,21 @@ class _AudioFinder:
             return [self.folder / relative, self.folder / "wavs" / relative]
         return [folder / (relative + suffix) for folder in folders for suffix in AUDIO_SUFFIXES]
 
-    def name_of(self, audio: Path) -> str:
-        """The id: the file's path without ``wavs`` and suffix."""
-        parts = audio.relative_to(self.folder).with_suffix("").parts
+    def name_of(self, name: str) -> str:
+        """The id: the file's path without ``wavs`` and suffix, wherever the file is found."""
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.name.lower().endswith(AUDIO_SUFFIXES):
+            path = path.with_suffix("")
+        parts = path.parts
         return "/".join(parts[1:] if len(parts) > 1 and parts[0] == "wavs" else parts)
+
+
+def is_file(path: Path) -> bool:
+    """Whether ``path`` is a file; also False where the system refuses to look at such a name."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _escapes(name: str) -> bool:

@@ -1,0 +1,96 @@
+"""What the first bytes of an audio file tell: a wav that is cut, a rate nobody converts.
+
+Source: "Multimedia Programming Interface and Data Specifications 1.0" (IBM and Microsoft, 1991).
+"""
+
+import math
+import struct
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from profforce.data.check import audio_kinds as kinds
+from profforce.data.check.kinds import Kind
+
+MAX_CHUNKS = 64
+"""Chunks looked through for the data; writers put a handful before it."""
+UNKNOWN_BYTES = 0x7FFFF000
+"""A data size from here on stands for "until the end": sox and ffmpeg write so into pipes."""
+MAX_FILTER_TAPS = 2**26
+"""Elements of the resampling filter: 256 MiB, from where on a conversion is refused."""
+FILTER_WIDTH = 32
+"""``lowpass_filter_width`` of :func:`profforce.audio.files.resample`."""
+
+
+class WavHeader(NamedTuple):
+    """A wav's sample rate, its data's size by the header and as far as the file goes."""
+
+    sample_rate: int
+    data_bytes: int
+    present_bytes: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether samples are missing at the end."""
+        return not self.is_unbounded and self.present_bytes < self.data_bytes
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether the header leaves the length open."""
+        return self.data_bytes >= UNKNOWN_BYTES
+
+
+def header_defect(path: Path, sample_rate: int) -> tuple[Kind, str] | None:
+    """What is wrong with a wav by its header, for a mel of ``sample_rate`` Hz; None for others.
+
+    Reads a few dozen bytes. What cannot be read at all is left to who decodes the file.
+    """
+    header = wav_header(path)
+    if header is None:
+        return None
+    if not can_resample(header.sample_rate, sample_rate):
+        return kinds.AUDIO_ODD_RATE, f"{header.sample_rate} Hz"
+    if header.is_cut:
+        return (
+            kinds.AUDIO_TRUNCATED,
+            f"{header.present_bytes} of {header.data_bytes} bytes of sound",
+        )
+    return None
+
+
+def can_resample(from_hz: int, to_hz: int) -> bool:
+    """Whether the filter from one rate to the other fits into reasonable memory."""
+    if from_hz == to_hz or from_hz <= 0:  # 0 is a corrupt file, not a rate
+        return True
+    common = math.gcd(from_hz, to_hz)
+    source, target = from_hz // common, to_hz // common
+    width = math.ceil(FILTER_WIDTH * source / (min(source, target) * 0.96))
+    return target * (source + 2 * width) <= MAX_FILTER_TAPS
+
+
+def wav_header(path: Path) -> WavHeader | None:
+    """The header of a RIFF wav that has sound; None for any other file."""
+    try:
+        with path.open("rb") as file:
+            return _parse(file, path.stat().st_size)
+    except (OSError, ValueError):
+        return None
+
+
+def _parse(file: BinaryIO, size: int) -> WavHeader | None:
+    start = file.read(12)
+    if len(start) < 12 or start[8:] != b"WAVE" or start[:4] not in (b"RIFF", b"RIFX"):
+        return None
+    order = "<" if start[:4] == b"RIFF" else ">"
+    position, sample_rate = 12, 0
+    for _ in range(MAX_CHUNKS):
+        file.seek(position)
+        head = file.read(16)
+        if len(head) < 8:
+            return None
+        name, length = head[:4], struct.unpack(f"{order}I", head[4:8])[0]
+        if name == b"data":
+            return WavHeader(sample_rate, length, max(0, size - position - 8))
+        if name == b"fmt " and len(head) == 16:
+            sample_rate = struct.unpack(f"{order}I", head[12:16])[0]
+        position += 8 + length + length % 2
+    return None
