@@ -490,7 +490,28 @@ class BenchConfig:
     """Read each form's peak memory, on the CPU in a process of its own."""
     check: bool = True
     """Compare each form's results with a reference in float64."""
+    budget: float = 0.05
+    """Suite epoch: most of a step's time, on average, that generating samples may take."""
+    max_uses: float = 1.0
+    """Suite epoch: how often a generated sample is to be used at most."""
 
     def __post_init__(self) -> None:
         _in_range("bench", self, ("repeats", "threads"), 1)
         _in_range("bench", self, ("warmup",), 0)
+        _in_range("bench", self, ("budget",), 0, 1, above=True, below=True)
+        _in_range("bench", self, ("max_uses",), 0, above=True)
+
+
+TRAINING_SUITES = ("train", "epoch")
+"""Suites of the bench that take a :class:`TrainingBenchConfig`."""
+
+
+@dataclass
+class TrainingBenchConfig(BenchConfig):
+    """Settings of a suite that times a training; no schema of Hydra, which composes each part."""
+
+    training: TrainConfig = field(default_factory=TrainConfig)
+    words: list[str] = field(default_factory=list)
+    """Overrides that ``training`` was composed from, for the record."""
+    from_corpus: bool = False
+    """Take lengths from the corpus that ``training.data`` names instead of noise."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import profforce
-from profforce.config import BenchConfig
+from profforce.config import BenchConfig, TrainingBenchConfig
 from profforce.kernels.ops import describe
 
 Environment = dict[str, str | int | float | None]
@@ -19,6 +19,9 @@ CPU_INFO = Path("/proc/cpuinfo")
 def environment(config: BenchConfig, device: torch.device) -> Environment:
     """Versions, hardware, threads and settings; None for what cannot be known or is absent."""
     cuda = device.type == "cuda"
+    training: Environment = {}
+    if isinstance(config, TrainingBenchConfig):
+        training["training"] = " ".join(config.words)
     return {
         "profforce": profforce.__version__,
         "git_commit": git_commit(Path(profforce.__file__).parent),
@@ -36,6 +39,7 @@ def environment(config: BenchConfig, device: torch.device) -> Environment:
         "repeats": config.repeats,
         "warmup": config.warmup,
         "seed": config.seed,
+        **training,
     }
 
 

@@ -12,17 +12,17 @@ import ctypes
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 import profforce
 from profforce.bench.suite import Case, find_suite
-from profforce.config import BenchConfig, BenchDtype
+from profforce.config import BenchConfig
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +55,18 @@ def peaks_on_cpu(
     if not can_measure():
         log.warning("peak memory is not measured: this system cannot reset VmHWM")
         return nothing
-    work = {"config": asdict(config), "names": names, "cases": cases, "threads": threads}
+    work = {"config": config, "names": names, "cases": cases, "threads": threads}
     root = str(Path(profforce.__file__).parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-m", "profforce.bench.peak"],
-        input=json.dumps(work),
+        input=pickle.dumps(work),
         env={**os.environ, **CHILD_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
-        text=True,
     )
     if done.returncode != 0:
-        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        text = done.stderr.decode(errors="replace").strip()
+        said = (text or f"exit code {done.returncode}").splitlines()[-1]
         log.warning("peak memory of %s is not known: %s", ", ".join(names), said)
         return nothing
     answer: list[dict[str, float | None]] = json.loads(done.stdout)
@@ -106,9 +106,9 @@ def _give_back() -> None:
 
 
 def main() -> None:
-    """The child: work as JSON on stdin, one object a case as JSON on stdout."""
-    work = json.load(sys.stdin)
-    config = BenchConfig(**{**work["config"], "dtype": BenchDtype(work["config"]["dtype"])})
+    """The child: its parent's work on stdin, one object a case as JSON on stdout."""
+    work = pickle.load(sys.stdin.buffer)
+    config: BenchConfig = work["config"]
     torch.set_num_threads(work["threads"])
     suite, names, device = find_suite(config.suite), work["names"], torch.device("cpu")
     found = []

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from profforce.bench.machine import Environment
 from profforce.bench.suite import Case
@@ -36,11 +37,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What follows from the rows: a table of its own."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: list[list[str]]
+    """Cells as people read them, under ``columns``."""
+    data: dict[str, Any]
+    """The same for programs; its keys stand beside ``rows`` in the JSON."""
+    advice: str = ""
+    """What to do about it, in a sentence or two."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What was measured, and where."""
 
     environment: Environment
     rows: list[Row]
+    derived: Derived | None = None
 
     def share(self, row: Row) -> float | None:
         """The row's rate as a part of the yardstick's in the same case."""
@@ -49,20 +65,22 @@ class Report:
 
 
 def to_json(report: Report) -> str:
-    """``{"environment": {...}, "rows": [...]}``, a row a line's worth of figures."""
+    """``{"environment": {...}, "rows": [...]}`` and what the suite derived from the rows."""
     rows = [
         {
             "suite": row.suite,
             "case": row.case,
             "form": row.form,
-            "ms_median": _rounded(row.ms_median),
-            "ms_iqr": _rounded(row.ms_iqr),
-            "peak_mib": _rounded(row.peak_mib),
-            "error": _rounded(row.error),
+            "ms_median": rounded(row.ms_median),
+            "ms_iqr": rounded(row.ms_iqr),
+            "peak_mib": rounded(row.peak_mib),
+            "error": rounded(row.error),
         }
         for row in report.rows
     ]
-    return json.dumps({"environment": report.environment, "rows": rows}, indent=2) + "\n"
+    derived = report.derived.data if report.derived else {}
+    found = {"environment": report.environment, "rows": rows, **derived}
+    return json.dumps(found, indent=2) + "\n"
 
 
 def to_csv(report: Report) -> str:
@@ -75,14 +93,16 @@ def to_csv(report: Report) -> str:
     for row in report.rows:
         values = [row.ms_median, row.ms_iqr, row.peak_mib, row.error, row.gflops, report.share(row)]
         given = [row.case.get(name, "") for name in sizes]
-        lines.writerow([row.suite, *given, row.form, *map(_rounded, values)])
+        lines.writerow([row.suite, *given, row.form, *map(rounded, values)])
     return text.getvalue()
 
 
 def to_markdown(report: Report) -> str:
     """A table for documents, and the environment under it."""
-    lines = [_line(COLUMNS), _line(["---", "---", *["---:"] * (len(COLUMNS) - 2)])]
-    lines += [_line(cells(report, row)) for row in report.rows]
+    lines = _table(*filled(report), left=2)
+    if derived := report.derived:
+        lines += ["", f"{derived.title}:", "", *_table(derived.columns, derived.lines, left=1)]
+        lines += ["", derived.advice] if derived.advice else []
     facts = ", ".join(
         f"{key} {value}" for key, value in report.environment.items() if value is not None
     )
@@ -94,6 +114,13 @@ WRITERS: dict[str, Callable[[Report], str]] = {
     "markdown": to_markdown,
     "csv": to_csv,
 }
+
+
+def filled(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows of the table, without the columns that this suite leaves empty."""
+    rows = [cells(report, row) for row in report.rows]
+    kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
+    return [COLUMNS[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def cells(report: Report, row: Row) -> list[str]:
@@ -116,6 +143,21 @@ def case_name(case: Case) -> str:
     return " ".join(f"{name}={size}" for name, size in case.items())
 
 
+def case_names(rows: Sequence[Row]) -> list[str]:
+    """A name for each case of the rows, of those sizes alone in which they differ."""
+    cases = list({case_name(row.case): row.case for row in rows}.values())
+    varied = [name for name in cases[0] if len({case.get(name) for case in cases}) > 1]
+    return [case_name({n: case[n] for n in varied if n in case} or case) for case in cases]
+
+
+def pivot(rows: Sequence[Row], cells: Sequence[str]) -> list[list[str]]:
+    """A line a form with a cell a case, in the order of :func:`case_names`; empty if not run."""
+    found = {(row.form, case_name(row.case)): cell for row, cell in zip(rows, cells, strict=True)}
+    cases = dict.fromkeys(case for _, case in found)
+    forms = dict.fromkeys(form for form, _ in found)
+    return [[form, *(found.get((form, case), "") for case in cases)] for form in forms]
+
+
 def number(value: float | None) -> str:
     """Three significant figures without an exponent."""
     if value is None:
@@ -125,9 +167,16 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) >= 1e-3 or value == 0 else f"{value:.5f}"
 
 
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """Lines of Markdown; all but the first ``left`` columns are figures."""
+    rule = ["---"] * left + ["---:"] * (len(titles) - left)
+    return [_line(titles), _line(rule), *map(_line, rows)]
+
+
 def _line(words: Sequence[str]) -> str:
     return f"| {' | '.join(words)} |"
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """Five significant figures, for programs."""
     return None if value is None else float(f"{value:.5g}")

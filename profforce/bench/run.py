@@ -8,7 +8,7 @@ import torch
 from profforce.bench.machine import environment
 from profforce.bench.peak import peaks_on_cpu, peaks_on_cuda
 from profforce.bench.report import Report, Row, case_name
-from profforce.bench.suite import Case, Form, Suite, find_suite
+from profforce.bench.suite import Case, DerivingSuite, Form, Suite, find_suite
 from profforce.bench.timing import interleave, spread
 from profforce.config import BenchConfig
 from profforce.nn.device import choose_device
@@ -38,7 +38,9 @@ def run_suite(config: BenchConfig, progress: Progress) -> Report:
     try:
         groups = suite.groups(config, device)
         place = environment(config, device)  # now, since the checkout may change meanwhile
-        return Report(place, _measure(suite, cases, groups, config, device, progress))
+        rows = _measure(suite, cases, groups, config, device, progress)
+        derived = suite.derive(rows, config) if isinstance(suite, DerivingSuite) else None
+        return Report(place, rows, derived)
     finally:
         torch.set_num_threads(threads)
 

@@ -4,19 +4,24 @@ A new suite is one file with a ``SUITE`` and one line in :data:`SUITES`.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
 from profforce.config import BenchConfig
 from profforce.errors import UserError, did_you_mean
 
+if TYPE_CHECKING:
+    from profforce.bench.report import Derived, Row
+
 Case = dict[str, int]
 """Sizes by name, such as ``{"B": 8, "T": 500}``."""
 
-SUITES = {"kernel": "profforce.bench.kernel", "decode": "profforce.bench.decode"}
+SUITES = {
+    name: f"profforce.bench.{name}" for name in ("kernel", "attention", "decode", "train", "epoch")
+}
 """Module of each suite; imported when it is asked for."""
 
 
@@ -48,6 +53,14 @@ class Suite(Protocol):
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device
     ) -> dict[str, Form]:
         """The named forms on inputs of ``case``."""
+
+
+@runtime_checkable
+class DerivingSuite(Suite, Protocol):
+    """A suite whose rows lead to a second table."""
+
+    def derive(self, rows: Sequence["Row"], config: BenchConfig) -> "Derived":
+        """What follows from the rows of all cases."""
 
 
 def find_suite(name: str) -> Suite:

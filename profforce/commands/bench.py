@@ -1,6 +1,8 @@
 """``profforce bench``."""
 
 import os
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +10,7 @@ import typer
 
 from profforce.commands.shared import BenchOverrides
 from profforce.errors import UserError
+from profforce.groups import config_groups
 
 if TYPE_CHECKING:
     from profforce.config import BenchConfig
@@ -68,7 +71,31 @@ def _check_outputs(texts: list[str], picture: Path | None) -> None:
 
 
 def _bench_settings(words: list[str]) -> "BenchConfig":
+    """Settings of the bench, and of the training that some suites time: one list of overrides."""
     from profforce.bridge import compose
-    from profforce.config import BenchConfig
+    from profforce.config import TRAINING_SUITES, BenchConfig, TrainConfig, TrainingBenchConfig
 
-    return compose(BenchConfig, "bench", words)
+    own = [word for word in words if not _is_of_training(word)]
+    config = compose(BenchConfig, "bench", own)
+    if config.suite not in TRAINING_SUITES:
+        return compose(BenchConfig, "bench", words)  # refuses those of a training
+    given = [word for word in words if _is_of_training(word)]
+    sections = [_section(word) for word in given]
+    if "experiment" not in sections:
+        given = ["experiment=demo", *given]
+    training = compose(TrainConfig, "train", [*given, f"seed={config.seed}"])
+    return TrainingBenchConfig(
+        **vars(config), training=training, words=given, from_corpus="data" in sections
+    )
+
+
+def _is_of_training(word: str) -> bool:
+    from profforce.config import BenchConfig, TrainConfig
+
+    names = {f.name for f in fields(TrainConfig)} - {f.name for f in fields(BenchConfig)}
+    return _section(word) in names | set(config_groups())
+
+
+def _section(word: str) -> str:
+    """``model`` of ``model.width=64`` and of ``model=softmax``."""
+    return re.split(r"[.=@]", word.lstrip("+~"), maxsplit=1)[0]

@@ -1,0 +1,102 @@
+"""How often to refresh the sample pool, and with how many utterances: arithmetic on measured times.
+
+Every N steps G utterances are generated; every step uses b of them. Then generating costs
+``generate(G) / N`` a step, each sample is used ``N b / G`` times on average, and a sample that is
+used was made ``(N - 1) / 2`` steps ago on average, ``N - 1`` at most.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured, in milliseconds."""
+
+    teacher_forcing: float
+    """A step of plain teacher forcing."""
+    professor_forcing: float
+    """A step that also trains on utterances of the pool."""
+    generate: Mapping[int, float]
+    """Refreshing a pool of G utterances, for each G that was measured."""
+    used_a_step: int
+    """b, utterances of the pool that a step uses."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One pair of N and G."""
+
+    every: int
+    """N, ``freerun.every``."""
+    pool_size: int
+    """G, ``freerun.pool_size``."""
+    ms_a_step: float
+    """On average, generating included."""
+    ratio: float
+    """The same as a multiple of a step of teacher forcing."""
+    generating: float
+    """Share of the time that goes into generating."""
+    uses: float
+    """How often a generated sample is used on average; below 1 some are never used."""
+
+    @property
+    def mean_staleness(self) -> float:
+        """Steps since a sample was made, on average over its uses."""
+        return (self.every - 1) / 2
+
+    @property
+    def max_staleness(self) -> int:
+        """Steps since a sample was made, at the most."""
+        return self.every - 1
+
+
+def choice(times: Times, every: int, pool_size: int) -> Choice:
+    """What N = ``every`` and a measured G = ``pool_size`` cost."""
+    generating = times.generate[pool_size] / every
+    step = times.professor_forcing + generating
+    return Choice(
+        every=every,
+        pool_size=pool_size,
+        ms_a_step=step,
+        ratio=step / times.teacher_forcing,
+        generating=generating / step,
+        uses=every * times.used_a_step / pool_size,
+    )
+
+
+def recommend(times: Times, budget: float, max_uses: float) -> Choice:
+    """The freshest samples within the budget.
+
+    Args:
+        times: what was measured.
+        budget: most of a step's time that generating may take, in (0, 1).
+        max_uses: how often a sample may be used. Where no measured G allows that within the
+            budget, the pair that comes nearest to it is taken.
+
+    Returns:
+        The smallest N with, of the measured G, one that keeps both limits; the largest such G.
+    """
+    within = [choice(times, _rarest(times, size, budget), size) for size in times.generate]
+    fitting = [pair for pair in within if pair.uses <= max_uses]
+    if fitting:
+        return min(fitting, key=lambda pair: (pair.every, -pair.pool_size))
+    return min(within, key=lambda pair: (pair.uses, pair.every))
+
+
+def _rarest(times: Times, pool_size: int, budget: float) -> int:
+    """The smallest N with which generating G utterances stays within the budget."""
+    allowed = times.professor_forcing * budget / (1 - budget)
+    every = max(1, math.ceil(times.generate[pool_size] / allowed))
+    while choice(times, every, pool_size).generating > budget:  # what rounding left over
+        every += 1
+    return every
+
+
+def grid(times: Times, recommended: Choice) -> list[Choice]:
+    """Pairs to show: every measured G with each N that uses one of them up once, and more."""
+    sizes = sorted(times.generate)
+    once = [max(1, round(size / times.used_a_step)) for size in sizes]
+    rates = sorted({*once, 2 * once[-1], 4 * once[-1], recommended.every})
+    return [choice(times, every, size) for every in rates for size in sizes]

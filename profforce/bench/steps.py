@@ -1,0 +1,146 @@
+"""Optimizer steps of a training, taken one by one: what the suites ``train`` and ``epoch`` time.
+
+Models, optimizers, pool and mirror are those of a run (:class:`TrainState`); what a run does
+between its steps (logs, readings, checkpoints) is left out.
+
+Shapes: B batch, T mel frames, S symbols, U decoder steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from profforce.config import BenchConfig, BenchDtype, TrainConfig, TrainingBenchConfig
+from profforce.data.batch import Batch, collate
+from profforce.data.corpus import Corpus
+from profforce.errors import UserError
+from profforce.models.segments import check_segments
+from profforce.models.transformer import TransformerTTS
+from profforce.nn.noise import PrenetNoise
+from profforce.training.optim import clip_gradients
+from profforce.training.pool import PoolBatch, SamplePool
+from profforce.training.state import TrainState
+from profforce.training.step import professor_forcing_step
+
+SEGMENT_STEPS = 16
+"""Where ``trainer.segment_steps`` is not set."""
+NEVER_STOP = 0.999999
+"""Stop threshold that an untrained model does not reach, so that free runs have given lengths."""
+
+
+def problem_with_segments(config: TrainConfig, device: torch.device) -> str | None:
+    """Why this model cannot run in segments; None if it can."""
+    with torch.device("meta"):
+        model = TransformerTTS(config.model, 1, config.mel.num_mels)
+    try:
+        check_segments(model, device)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def training_of(config: BenchConfig) -> TrainingBenchConfig:
+    """The settings with those of a training.
+
+    Raises:
+        UserError: if there are none, or for a type that training does not use.
+    """
+    if not isinstance(config, TrainingBenchConfig):
+        raise UserError(
+            f"suite {config.suite} times a training and was given no settings of one",
+            expected="a TrainingBenchConfig",
+        )
+    if config.dtype is not BenchDtype.float32:
+        raise UserError(
+            "training runs in float32",
+            where="dtype",
+            got=config.dtype.value,
+            remedy="leave dtype out",
+        )
+    return config
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """One way to take a step."""
+
+    pool: bool
+    """Also on self-made utterances."""
+    gate_open: bool = True
+    """The discriminator's gradient reaches the model."""
+    recompute: bool = False
+    """``trainer.recompute_activations``"""
+    segments: bool = False
+    """``trainer.segment_steps``"""
+
+
+class TrainingSteps:
+    """A training at its start, whose steps can be taken in any way and order."""
+
+    def __init__(self, config: TrainConfig, corpus: Corpus, device: torch.device) -> None:
+        freerun = replace(config.freerun, max_length_ratio=1.0, stop_threshold=NEVER_STOP)
+        speakers = config.model.num_speakers or len(corpus.speakers) * (len(corpus.speakers) > 1)
+        model = replace(config.model, num_speakers=speakers)
+        self.config = replace(config, freerun=freerun, model=model)
+        self.corpus, self.device = corpus, device
+        self.state = TrainState(self.config, corpus, device)
+        self.state.model.train()
+        self.crops = torch.Generator().manual_seed(config.seed)
+
+    @property
+    def pool_batch_size(self) -> int:
+        """Generated utterances a step."""
+        return self.config.freerun.batch_size or self.config.trainer.batch_size
+
+    @property
+    def segment_steps(self) -> int:
+        """Decoder steps of a segment, for the forms that run in segments."""
+        return self.config.trainer.segment_steps or SEGMENT_STEPS
+
+    def batch(self, positions: Sequence[int]) -> Batch:
+        """Utterances of the corpus."""
+        return collate([self.corpus.train[i] for i in positions]).to(self.device)
+
+    def generate(self, pool_size: int) -> SamplePool:
+        """A pool of ``pool_size`` utterances, each as long as the corpus has it."""
+        config = replace(self.config.freerun, pool_size=pool_size)
+        pool = SamplePool(config, self.corpus.train, self.config.seed)
+        pool.refresh(self.state.mirror, 0, self.device)
+        return pool
+
+    def take(self, kind: StepKind, real: Batch, made: PoolBatch | None) -> None:
+        """One optimizer step as the loop takes it, discriminator and averaged weights included.
+
+        Args:
+            kind: how.
+            real: recordings.
+            made: generated utterances, where ``kind`` has a pool.
+        """
+        state, method = self.state, self.config.method
+        weights = (method.weight, method.teacher_weight) if kind.gate_open else (0.0, 0.0)
+        state.model.recompute_activations = kind.recompute
+        state.model.segment_steps = self.segment_steps if kind.segments else None
+        for _ in range(self.config.trainer.accumulate):
+            losses = professor_forcing_step(
+                state.model,
+                state.discriminator,
+                state.control,
+                real,
+                made if kind.pool else None,
+                noise=PrenetNoise(self.config.seed, real.indices),
+                weights=weights,
+                crop_generator=self.crops,
+                config=self.config,
+            )
+            losses.model.backward()
+            if losses.discriminator is not None:
+                losses.discriminator.backward()
+        clip_gradients(state.model, self.config.trainer.clip_norm)
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        if kind.pool:
+            state.judge_optimizer.step()
+            state.judge_optimizer.zero_grad()
+        if state.average is not None:
+            state.average.update_parameters(state.model)

@@ -1,0 +1,126 @@
+"""Suite ``train``: one optimizer step of a training, all of it, on utterances of one length.
+
+The model, its loss weights and its batches are those of ``profforce train`` with the same
+overrides (``experiment=demo`` unless another is named). Forms:
+
+- ``teacher_forcing``: one pass over the recordings;
+- ``professor_forcing``: another over self-made utterances that lie in the pool already, with the
+  discriminator's gradient and its own step (gate open);
+- ``professor_forcing_shut``: the same while the discriminator is not good enough for its gradient
+  to reach the model;
+- each of the first two with ``_recompute``: ``trainer.recompute_activations=true``;
+- and with ``_segments``: the decoder in segments of ``trainer.segment_steps`` (16 where that is not
+  set), for models that can.
+
+Memory is what a step needs beyond weights and optimizer states: gradients, activations and
+workspace.
+
+Shapes: B batch, T mel frames, S symbols.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from profforce.bench.noise import noise_corpus
+from profforce.bench.report import Derived, Row, case_names, pivot, rounded
+from profforce.bench.steps import StepKind, TrainingSteps, problem_with_segments, training_of
+from profforce.bench.suite import Case, Form, Suite
+from profforce.config import BenchConfig
+from profforce.errors import UserError
+
+log = logging.getLogger(__name__)
+
+DEMO_FRAMES, DEMO_SYMBOLS = 168, 40
+"""Mean lengths of the demo corpus."""
+LONGER = 4
+"""The second default case is this much longer."""
+BASELINE = "teacher_forcing"
+KINDS = {
+    BASELINE: StepKind(pool=False),
+    "professor_forcing": StepKind(pool=True),
+    "professor_forcing_shut": StepKind(pool=True, gate_open=False),
+    "teacher_forcing_recompute": StepKind(pool=False, recompute=True),
+    "professor_forcing_recompute": StepKind(pool=True, recompute=True),
+    "teacher_forcing_segments": StepKind(pool=False, segments=True),
+    "professor_forcing_segments": StepKind(pool=True, segments=True),
+}
+
+
+class TrainSuite:
+    """Shapes ``BxTxS``, and the forms above."""
+
+    def cases(self, config: BenchConfig) -> list[Case]:
+        """One case a shape; the demo's lengths and longer ones where none is given."""
+        size = training_of(config).training.trainer.batch_size
+        default = [f"{size}x{DEMO_FRAMES * k}x{DEMO_SYMBOLS * k}" for k in (1, LONGER)]
+        return [parse_shape(text) for text in config.shapes or default]
+
+    def warmup_case(self, case: Case) -> Case:
+        """Two short utterances."""
+        return {"B": min(case["B"], 2), "T": min(case["T"], 16), "S": 2}
+
+    def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
+        """Each form by itself."""
+        problem = problem_with_segments(training_of(config).training, device)
+        if problem is not None:
+            log.warning("segments are left out: %s", problem)
+        return {name: [name] for name, kind in KINDS.items() if not (kind.segments and problem)}
+
+    def forms(
+        self, names: list[str], case: Case, config: BenchConfig, device: torch.device
+    ) -> dict[str, Form]:
+        """Steps of one training, whose optimizers have their states already."""
+        settings = training_of(config).training
+        count = max(case["B"], settings.freerun.batch_size or 1)
+        corpus = noise_corpus(settings, [(case["T"], case["S"])] * count)
+        steps = TrainingSteps(settings, corpus, device)
+        real = steps.batch(range(case["B"]))
+        # without a size of its own the pool gives as many as the recordings' batch has
+        size = settings.freerun.batch_size or case["B"]
+        made = steps.generate(size).draw(size, device)
+        steps.take(KINDS["professor_forcing"], steps.batch([0]), made)
+        return {name: Form(partial(steps.take, KINDS[name], real, made)) for name in names}
+
+    def derive(self, rows: Sequence[Row], config: BenchConfig) -> Derived:
+        """Time and memory of each form as multiples of teacher forcing's."""
+        data: list[dict[str, Any]] = []
+        for row in rows:
+            (base,) = (r for r in rows if (r.case, r.form) == (row.case, BASELINE))
+            time = row.ms_median / base.ms_median
+            memory = row.peak_mib / base.peak_mib if row.peak_mib and base.peak_mib else None
+            record = {"case": row.case, "form": row.form}
+            data.append({**record, "time": rounded(time), "memory": rounded(memory)})
+        return Derived(
+            title="Time and memory as multiples of teacher forcing's",
+            columns=("form", *case_names(rows)),
+            lines=pivot(rows, [times_and(record["time"], record["memory"]) for record in data]),
+            data={"ratios": data},
+        )
+
+
+SUITE: Suite = TrainSuite()
+
+
+def times_and(time: float | None, memory: float | None) -> str:
+    """``"1.81, 1.55"``; memory is left out where it was not measured."""
+    return ", ".join(f"{value:.2f}" for value in (time, memory) if value is not None)
+
+
+def parse_shape(text: str) -> Case:
+    """``"8x168x40"`` to ``{"B": 8, "T": 168, "S": 40}``.
+
+    Raises:
+        UserError: if that is no shape.
+    """
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", text):
+        raise UserError(
+            f"'{text}' is no shape",
+            where="shapes",
+            expected="BxTxS: batch, mel frames and symbols, such as shapes=[8x168x40]",
+        )
+    return dict(zip("BTS", map(int, text.split("x")), strict=True))
