@@ -61,6 +61,7 @@ class MethodName(StrEnum):
 
     teacher_forcing = "teacher_forcing"
     professor_forcing = "professor_forcing"
+    through_time = "through_time"
 
 
 class DataKind(StrEnum):
@@ -308,7 +309,11 @@ class DiscriminatorConfig:
 
 @dataclass
 class MethodConfig:
-    """Teacher forcing, or professor forcing (Lamb et al. 2016, arXiv:1610.09038)."""
+    """Teacher forcing, or professor forcing (Lamb et al. 2016, arXiv:1610.09038).
+
+    Professor forcing learns from a pool of free runs; ``through_time`` from a free run in every
+    step, with gradients through what it feeds back.
+    """
 
     name: MethodName = MethodName.teacher_forcing
     weight: float = 0.05
@@ -316,7 +321,7 @@ class MethodConfig:
     teacher_weight: float = 0.0
     """C_t: teacher-forced behaviour made to look free-running; 0 is off."""
     start_step: int = 1000
-    """First step with a pool; the discriminator trains from here."""
+    """First step with free runs; the discriminator trains from here."""
     ramp_steps: int = 1000
     """Steps over which the weights grow from 0 to their value."""
     gate_low: float = 0.75
@@ -324,11 +329,15 @@ class MethodConfig:
     gate_high: float = 0.97
     """Above it, the discriminator itself rests."""
     gate_decay: float = 0.9
+    recompute_steps: int | None = None
+    """Of ``through_time``: keep activations at every so many decoder steps only and compute those
+    between anew in the backward pass; all are kept when unset."""
 
     def __post_init__(self) -> None:
         _in_range("method", self, ("weight", "teacher_weight", "start_step", "ramp_steps"), 0)
         _in_range("method", self, ("gate_low", "gate_high"), 0, 1)
         _in_range("method", self, ("gate_decay",), 0, 1, below=True)
+        _in_range("method", self, ("recompute_steps",), 1)
         if self.gate_high < self.gate_low:
             raise ValueError(
                 f"method.gate_high must be >= method.gate_low = {self.gate_low:g}, "

@@ -23,11 +23,12 @@ from profforce.runs import refuse_used
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
 from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
 from profforce.training.optim import clip_gradients
+from profforce.training.pool import PoolBatch
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.show import show_reading
 from profforce.training.signals import StopFlag, sigint_blocked, stop_on_signals
 from profforce.training.state import TrainState, detached, parameters_in_millions
-from profforce.training.step import StepLosses, professor_forcing_step
+from profforce.training.step import FreeTexts, StepLosses, professor_forcing_step
 
 log = logging.getLogger(__name__)
 
@@ -178,8 +179,10 @@ class _Loop:
         batch = batch.to(self.device)
         number = state.step * config.trainer.accumulate + part
         state.batches_drawn += 1
-        pool = None
-        if state.uses_pool:
+        pool: PoolBatch | FreeTexts | None = None
+        if state.speaks:
+            pool = state.texts_to_speak(number)
+        elif state.uses_pool:
             size = config.freerun.batch_size or config.trainer.batch_size
             pool = state.pool.draw(size, self.device)
         return professor_forcing_step(
@@ -212,6 +215,7 @@ class _Loop:
         values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
         if state.pool.mels:
             values |= state.pool.summary(step)
+        if "gan/accuracy" in values:
             values["gan/accuracy_average"] = state.gates.accuracy
             values["gan/weight"] = state.gates.weights(step)[0]
         if self.device.type == "cuda":

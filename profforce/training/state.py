@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from profforce.config import MethodName, TrainConfig
+from profforce.data.batch import collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.kernels.ops import describe as kernel_in_use
@@ -21,7 +22,9 @@ from profforce.models.checkpoint import (
 from profforce.models.discriminator import LengthDiscriminator, build_discriminator
 from profforce.models.mirror import Mirror
 from profforce.models.segments import check_segments
+from profforce.models.through_time import check_through_time
 from profforce.models.transformer import TransformerTTS
+from profforce.nn.noise import PrenetNoise
 from profforce.training.gates import Gates
 from profforce.training.optim import (
     build_average,
@@ -30,7 +33,8 @@ from profforce.training.optim import (
     restore_optimizer,
 )
 from profforce.training.pool import SamplePool
-from profforce.training.seeds import derived_seed
+from profforce.training.seeds import derived_seed, generator
+from profforce.training.step import FreeTexts
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,8 @@ class TrainState:
         self.model.segment_steps = trainer.segment_steps
         if trainer.segment_steps is not None:
             check_segments(self.model, device)
+        if config.method.name == MethodName.through_time:
+            check_through_time(self.model)
         self.mirror = Mirror(self.model)
         self.discriminator = build_discriminator(config.discriminator, config.model, num_mels)
         self.discriminator.to(device)
@@ -73,6 +79,21 @@ class TrainState:
         """Whether the coming step trains on self-made utterances."""
         method = self.config.method
         return method.name == MethodName.professor_forcing and self.step >= method.start_step
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the coming step free-runs within itself, with gradients through time."""
+        method = self.config.method
+        return method.name == MethodName.through_time and self.step >= method.start_step
+
+    def texts_to_speak(self, number: int) -> FreeTexts:
+        """Texts of the corpus, drawn without replacement and anew for each ``number``."""
+        seed, corpus = self.config.seed, self.corpus.train
+        size = self.config.freerun.batch_size or self.config.trainer.batch_size
+        order = torch.randperm(len(corpus), generator=generator(seed, "texts", number))
+        batch = collate([corpus[i] for i in order[:size].tolist()]).to(self.device)
+        rows = torch.arange(len(batch), device=self.device)
+        return FreeTexts(batch, PrenetNoise(derived_seed(seed, "texts-noise", number), rows))
 
     @property
     def sampling_model(self) -> TransformerTTS:

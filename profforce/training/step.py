@@ -17,10 +17,21 @@ from profforce.models.discriminator import (
     gan_loss,
 )
 from profforce.models.losses import reconstruction_losses
+from profforce.models.through_time import ThroughTime, run_through_time
 from profforce.models.transformer import TeacherForced, TransformerTTS
 from profforce.nn.noise import PrenetNoise
 from profforce.training.crops import paired_crops
 from profforce.training.pool import PoolBatch
+
+
+@dataclass(frozen=True)
+class FreeTexts:
+    """Texts for the model to speak within the step, with gradients through time."""
+
+    batch: Batch
+    """Of the corpus; its recordings only limit how long the model may speak."""
+    noise: PrenetNoise
+    """The prenet's noise of the free run."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class StepLosses:
 
     model: Tensor
     discriminator: Tensor | None
-    """None without a pool."""
+    """None without free-running behaviour."""
     scalars: dict[str, Tensor]
     """Detached values under their TensorBoard names."""
 
@@ -39,7 +50,7 @@ def professor_forcing_step(
     discriminator: Discriminator,
     control: LengthDiscriminator,
     real: Batch,
-    pool: PoolBatch | None,
+    pool: PoolBatch | FreeTexts | None,
     *,
     noise: PrenetNoise,
     weights: tuple[float, float],
@@ -56,7 +67,7 @@ def professor_forcing_step(
         discriminator: sees hidden states and outputs in equal-length crops.
         control: sees where the crops are not zero; accuracy above chance means a leak.
         real: texts and recordings.
-        pool: texts and self-made mels, or None for plain teacher forcing.
+        pool: texts and self-made mels, texts to speak now, or None for plain teacher forcing.
         noise: the prenet's noise of the real pass.
         weights: (C_f, C_t); with both at 0 the pool pass needs no gradient.
         crop_generator: draws the crops.
@@ -69,9 +80,9 @@ def professor_forcing_step(
 
     to_free, to_teacher = weights
     with torch.set_grad_enabled(to_free > 0):
-        pool_pass = teacher_forced(model, pool.batch, pool.noise, refine=False)
+        free_pass, free_lengths = _free_running(model, pool, config, scalars)
     behaved, generated, lengths = _crops(
-        model, real_pass, real, pool_pass, pool.batch, crop_generator, config
+        model, real_pass, real.mel_lengths, free_pass, free_lengths, crop_generator, config
     )
     kind = config.discriminator.loss
     if to_free > 0 or to_teacher > 0:
@@ -112,6 +123,34 @@ def teacher_forced(
     return out
 
 
+def _free_running(
+    model: TransformerTTS,
+    pool: PoolBatch | FreeTexts,
+    config: TrainConfig,
+    scalars: dict[str, Tensor],
+) -> tuple[TeacherForced | ThroughTime, Tensor]:
+    """The model's behaviour on frames of its own, and their lengths ``[B]``.
+
+    A free run made here is described in ``scalars``.
+    """
+    batch = pool.batch
+    if isinstance(pool, PoolBatch):
+        return teacher_forced(model, batch, pool.noise, refine=False), batch.mel_lengths
+    run = run_through_time(
+        model,
+        batch.symbols,
+        batch.symbol_lengths,
+        (batch.mel_lengths * config.freerun.max_length_ratio).ceil().long().clamp(min=1),
+        noise=pool.noise,
+        speakers=batch.speakers,
+        stop_threshold=config.freerun.stop_threshold,
+        recompute_steps=config.method.recompute_steps,
+    )
+    scalars["free/stopped_fraction"] = run.stopped.float().mean()
+    scalars["free/length_ratio"] = run.lengths.sum() / batch.mel_lengths.sum()
+    return run, run.lengths
+
+
 def _reconstruction(
     model: TransformerTTS, out: TeacherForced, batch: Batch, config: TrainConfig
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -138,25 +177,25 @@ def _reconstruction(
 def _crops(
     model: TransformerTTS,
     real_pass: TeacherForced,
-    real: Batch,
-    pool_pass: TeacherForced,
-    pool: Batch,
+    real_lengths: Tensor,
+    free_pass: TeacherForced | ThroughTime,
+    free_lengths: Tensor,
     generator: torch.Generator,
     config: TrainConfig,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Behaviours of both passes in equal crops; the larger batch gives as many as the smaller."""
     frames = model.config.reduction_factor
-    pairs = min(len(real.mel), len(pool.mel))
+    pairs = min(len(real_lengths), len(free_lengths))
 
-    def seen(out: TeacherForced) -> Tensor:
+    def seen(out: TeacherForced | ThroughTime) -> Tensor:
         outputs = model.normalize(out.mel_before[:pairs])
         return behaviour(out.hidden[:pairs], outputs, config.discriminator, frames)
 
     return paired_crops(
         seen(real_pass),
-        seen(pool_pass),
-        -(-real.mel_lengths[:pairs] // frames),
-        -(-pool.mel_lengths[:pairs] // frames),
+        seen(free_pass),
+        -(-real_lengths[:pairs] // frames),
+        -(-free_lengths[:pairs] // frames),
         config.discriminator.crop_steps,
         generator,
     )
