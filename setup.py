@@ -71,7 +71,8 @@ class AnyPythonWheel(bdist_wheel):
         return (python, abi, platform) if self.root_is_pure else ("py3", "none", platform)
 
 
-extension = Extension("profforce.kernels.causal_linear", [str(KERNELS / "causal_linear.cpp")])
+sources = [str(KERNELS / part) for part in build.PARTS if part.endswith(".cpp")]
+extension = Extension("profforce.kernels.causal_linear", sources)
 setup(
     ext_modules=[extension] if build.find_compiler() else [],
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": AnyPythonWheel},

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("causal_linear.cpp")
+PARTS = ("causal_linear.cpp", "free_run.cpp", "vectors.h")
+"""Files beside each other that make one library."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def library_name(variant: Variant) -> str:
 
 def source_key() -> str:
     """What a library must have been built from to be used."""
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    whole = b"".join(SOURCE.with_name(part).read_bytes() for part in PARTS)
+    return hashlib.sha256(whole).hexdigest()[:16]
 
 
 def compile_variant(variant: Variant, target: Path) -> None:
@@ -73,7 +76,8 @@ def compile_variant(variant: Variant, target: Path) -> None:
         defines = (f"-DPF_LANES={variant.lanes}", f'-DPF_SOURCE_KEY="{source_key()}"')
         command = [
             *(compiler, *COMMON_FLAGS, *variant.flags, *defines, *LINK_FLAGS),
-            *(str(SOURCE), "-o", str(aside)),
+            *(str(SOURCE.with_name(part)) for part in PARTS if part.endswith(".cpp")),
+            *("-o", str(aside)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -13,46 +13,20 @@
 // beyond the width are zero in the packed copies, so no loop below knows about either.
 
 #include <atomic>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <system_error>
 #include <thread>
 #include <vector>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
-#ifndef PF_LANES
-#error "PF_LANES: floats of a vector register"
-#endif
+#include "vectors.h"
+
 #ifndef PF_SOURCE_KEY
 #define PF_SOURCE_KEY "unkeyed"
 #endif
 
 namespace {
 
-constexpr int kLanes = PF_LANES;
 constexpr int kChunk = 32;
 constexpr int kMaxWidth = 128;
-
-typedef float Vec __attribute__((vector_size(4 * PF_LANES)));
-typedef float VecAnywhere __attribute__((vector_size(4 * PF_LANES), aligned(4)));
-typedef int32_t VecInt __attribute__((vector_size(4 * PF_LANES)));
-
-#define PF_INLINE static inline __attribute__((always_inline))
-
-PF_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecAnywhere*>(p); }
-PF_INLINE void store(float* p, Vec v) { *reinterpret_cast<VecAnywhere*>(p) = v; }
-PF_INLINE Vec splat(float x) { return x - Vec{}; }
-
-PF_INLINE float sum(Vec v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  for (int width = kLanes / 2; width; width /= 2)
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  return lanes[0];
-}
 
 // ---------------------------------------------------------------- problem, as the caller lays it out
 
@@ -105,34 +79,6 @@ PF_INLINE void narrow(float x, Float16& y) {  // round to nearest even
 }
 
 // ---------------------------------------------------------------- feature maps
-
-enum { kElu = 0, kRelu = 1, kIdentity = 2 };
-
-// exp for x <= 0, to about one unit in the last place; below -87 it stays at the least normal number
-PF_INLINE Vec exp_nonpositive(Vec x) {
-  x = x < -87.0f ? splat(-87.0f) : x;  // written so that NaN stays NaN
-  const Vec shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the integer lies in the low bits
-  const Vec n = shifted - 12582912.0f;
-  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Vec p = splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const VecInt exponent = ((VecInt)shifted - 0x4b400000 + 127) << 23;
-  return p * (Vec)exponent;
-}
-
-PF_INLINE Vec apply_map(int map, Vec x) {
-  if (map == kElu) {
-    const Vec e = exp_nonpositive(x > 0.0f ? Vec{} : x);
-    return x > 0.0f ? x + 1.0f : e;
-  }
-  if (map == kRelu) return x < 0.0f ? Vec{} : x;  // NaN stays NaN
-  return x;
-}
 
 // derivative of the map, told from its value alone
 PF_INLINE Vec map_slope(int map, Vec phi) {
@@ -228,33 +174,7 @@ void pack(int map, const Rows<Type>& x, float* packed) {
 // y[c][r] = x[r][c]; rows and columns are multiples of 16
 void transpose(const float* x, int ldx, float* y, int ldy, int rows, int columns) {
   for (int r = 0; r < rows; r += kLanes)
-    for (int c = 0; c < columns; c += kLanes) {
-      Vec lines[kLanes];
-      for (int i = 0; i < kLanes; ++i) lines[i] = load(x + (r + i) * ldx + c);
-      // log2(lanes) rounds, each interleaving line i with line i + lanes / 2
-      for (int width = 1; width < kLanes; width *= 2) {
-        Vec mixed[kLanes];
-        for (int i = 0; i < kLanes / 2; ++i) {
-          VecInt low, high;
-          for (int j = 0; j < kLanes; ++j) {
-            low[j] = j / 2 + (j & 1) * kLanes;
-            high[j] = kLanes / 2 + j / 2 + (j & 1) * kLanes;
-          }
-#if defined(__clang__)
-          for (int j = 0; j < kLanes; ++j) {
-            mixed[2 * i][j] = j & 1 ? lines[i + kLanes / 2][j / 2] : lines[i][j / 2];
-            mixed[2 * i + 1][j] = j & 1 ? lines[i + kLanes / 2][kLanes / 2 + j / 2]
-                                        : lines[i][kLanes / 2 + j / 2];
-          }
-#else
-          mixed[2 * i] = __builtin_shuffle(lines[i], lines[i + kLanes / 2], low);
-          mixed[2 * i + 1] = __builtin_shuffle(lines[i], lines[i + kLanes / 2], high);
-#endif
-        }
-        for (int i = 0; i < kLanes; ++i) lines[i] = mixed[i];
-      }
-      for (int i = 0; i < kLanes; ++i) store(y + (c + i) * ldy + r, lines[i]);
-    }
+    for (int c = 0; c < columns; c += kLanes) transpose_square(x + r * ldx + c, ldx, y + c * ldy + r, ldy);
 }
 
 // ---------------------------------------------------------------- matrix products
@@ -332,19 +252,6 @@ PF_INLINE void add_scaled(float* y, float a, const float* x, int n) {
 }
 
 // ---------------------------------------------------------------- workspace
-
-// Results and states of several MiB are fresh memory at every call: taken in pages of 4 KiB they cost a
-// quarter of the time and most of what a second thread gains. Linux gives 2 MiB pages where asked.
-void ask_for_huge_pages(void* data, size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kPage = uintptr_t(1) << 21;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
-  if (data && begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-  (void)data, (void)bytes;
-#endif
-}
 
 // One block a thread, 64-byte aligned, used again for every (batch, head): fresh pages cost a tenth.
 struct Memory {
@@ -693,12 +600,6 @@ size_t result_bytes(const Problem& p, int width) {
 constexpr int64_t kLeastWork = 1 << 18;  // multiply-adds that are worth another thread
 
 }  // namespace
-
-#if defined(_WIN32)
-#define PF_API extern "C" __declspec(dllexport)
-#else
-#define PF_API extern "C" __attribute__((visibility("default")))
-#endif
 
 #define PF_BY_TYPE(function, work)                                                  \
   ((work).p.type == 0   ? for_each(work, function<float>, kLeastWork)               \

@@ -15,7 +15,7 @@ from profforce.kernels.state import EPS, LinearInputs, LinearState
 
 MAX_WIDTH = 128
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_MAPS = {"elu": 0, "relu": 1, "identity": 2}
+FEATURE_MAPS = {"elu": 0, "relu": 1, "identity": 2}
 
 Pointer = ctypes.c_void_p
 
@@ -142,11 +142,11 @@ def _problem(
         key_width=key_width,
         value_width=v.shape[-1],
         type=_TYPES[q.dtype],
-        feature_map=_MAPS[feature_map],
+        feature_map=FEATURE_MAPS[feature_map],
         threads=torch.get_num_threads(),
         eps=EPS,
         lengths=_pointer(lengths),
-        parallel=_openmp(),
+        parallel=openmp_parallel(),
     )
 
 
@@ -165,7 +165,7 @@ def _pointer(x: Tensor | None) -> int | None:
 
 
 @functools.cache
-def _openmp() -> int | None:
+def openmp_parallel() -> int | None:
     """``GOMP_parallel`` of the OpenMP runtime that PyTorch has loaded, None if there is none.
 
     Its idle threads spin for a while after every PyTorch operator; threads of our own would have to

@@ -28,10 +28,14 @@ class PrenetNoise:
     utterances: Tensor
     """``[B]`` int64, an identity for each utterance that does not depend on the batch."""
 
+    def key(self, layer: int) -> int:
+        """The 32 bits that stand for seed and layer."""
+        return (self.seed * 0x9E3779B1 + layer * 0x85EBCA6B) & _MASK
+
     def keep(self, layer: int, steps: Tensor, width: int, p: float) -> Tensor:
         """Bool ``[B, U, width]``, true with probability ``1 - p``, for ``steps [U]`` int64."""
         device = self.utterances.device
-        key = torch.tensor((self.seed * 0x9E3779B1 + layer * 0x85EBCA6B) & _MASK, device=device)
+        key = torch.tensor(self.key(layer), device=device)
         rows = _mix((_mix(key) + self.utterances) & _MASK)
         cells = _mix((rows[:, None] + steps.to(device)) & _MASK)
         channels = torch.arange(width, device=device)

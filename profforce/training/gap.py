@@ -11,14 +11,16 @@ from torch import Tensor
 from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
+from profforce.models.free_run import FreeRun
 from profforce.models.metrics import (
     alignment_coverage,
     dtw_mel_distance,
     mean_alignment,
     mean_or_nan,
 )
-from profforce.models.mirror import FreeRun, Mirror, evaluating
+from profforce.models.mirror import Mirror
 from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
 from profforce.training.step import teacher_forced
 

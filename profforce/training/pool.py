@@ -14,7 +14,8 @@ from torch import Tensor
 from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
-from profforce.models.mirror import FreeRun, Mirror
+from profforce.models.free_run import FreeRun
+from profforce.models.mirror import Mirror
 from profforce.nn.noise import PrenetNoise
 from profforce.training.seeds import derived_seed, generator
 
@@ -59,6 +60,8 @@ class SamplePool:
             noise=self._noise(step, torch.arange(len(self.indices), device=device)),
             speakers=batch.speakers,
             stop_threshold=self.config.stop_threshold,
+            refine=False,
+            alignments=False,
         )
         lengths = run.lengths.tolist()
         self.mels = [mel[:n].cpu().clone() for mel, n in zip(run.mel_before, lengths, strict=True)]

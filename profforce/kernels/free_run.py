@@ -1,0 +1,439 @@
+"""Free-running a decoder on the CPU without the interpreter: see ``free_run.cpp``.
+
+A :class:`Program` is one decoder step as a list of operations on rows; a :class:`FreeRunner` takes
+its steps for groups of utterances in C++. Activations are float32 and have one row for each running
+utterance, results and states one for each utterance.
+
+Shapes: B utterances, D width, H heads, K head width, T mel frames, R frames a step, U steps,
+M mel channels, S symbols, N positions of all utterances one after the other. ``spans [N, 3]`` int64
+gives each position the first and last + 1 of its utterance, and the utterance's number.
+"""
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from profforce.kernels import native
+from profforce.kernels.cpu import FEATURE_MAPS, openmp_parallel
+from profforce.kernels.state import EPS, LinearState
+
+MAX_HEAD_WIDTH = 256
+PLACES_MULTIPLE = 16
+"""Memories of :meth:`Program.attention` have room for a multiple of this many places."""
+TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
+_DATA = {"float32": torch.float32, "bfloat16": torch.int16, "int8": torch.int8}
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "tanh": 4}
+_LINEAR, _NORM, _DROPOUT, _POSITIONS, _LINEAR_ATTENTION, _ATTENTION, _SPANS, _REMEMBER = range(8)
+
+_Pointer = ctypes.c_void_p
+_Int = ctypes.c_int32
+_Long = ctypes.c_int64
+_Float = ctypes.c_float
+
+
+def _struct(name: str, **fields: Any) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+_Matrix = _struct(
+    "_Matrix",
+    data=_Pointer,
+    bias=_Pointer,
+    scale=_Pointer,
+    sums=_Pointer,
+    n=_Int,
+    k=_Int,
+    type=_Int,
+)
+_Linear = _struct(
+    "_Linear",
+    m=_Matrix,
+    x=_Pointer,
+    y=_Pointer,
+    ldx=_Long,
+    ldy=_Long,
+    activation=_Int,
+    add=_Int,
+    gate=_Pointer,
+    spans=_Pointer,
+    taps=_Long,
+)
+_Norm = _struct(
+    "_Norm",
+    x=_Pointer,
+    weight=_Pointer,
+    bias=_Pointer,
+    y=_Pointer,
+    width=_Long,
+    eps=_Float,
+    activation=_Int,
+)
+_Dropout = _struct(
+    "_Dropout",
+    x=_Pointer,
+    utterances=_Pointer,
+    width=_Long,
+    key=ctypes.c_uint32,
+    threshold=ctypes.c_uint32,
+    keep=_Float,
+)
+_Positions = _struct("_Positions", x=_Pointer, table=_Pointer, width=_Long)
+_LinearAttention = _struct(
+    "_LinearAttention",
+    qkv=_Pointer,
+    y=_Pointer,
+    s=_Pointer,
+    z=_Pointer,
+    heads=_Int,
+    width=_Int,
+    map=_Int,
+    eps=_Float,
+)
+_Attention = _struct(
+    "_Attention",
+    q=_Pointer,
+    y=_Pointer,
+    k=_Pointer,
+    v=_Pointer,
+    lengths=_Pointer,
+    weights=_Pointer,
+    ldq=_Long,
+    places=_Long,
+    steps=_Long,
+    symbols=_Long,
+    guided=_Long,
+    heads=_Int,
+    width=_Int,
+    shown=_Int,
+)
+_SpanAttention = _struct(
+    "_SpanAttention", qkv=_Pointer, y=_Pointer, spans=_Pointer, heads=_Int, width=_Int
+)
+_Remember = _struct(
+    "_Remember",
+    kv=_Pointer,
+    k=_Pointer,
+    v=_Pointer,
+    spans=_Pointer,
+    places=_Long,
+    heads=_Int,
+    width=_Int,
+)
+_Operation = _struct("_Operation", kind=_Int, what=_Pointer)
+_Group = _struct("_Group", first=_Long, size=_Long, alive=_Long, t=_Long)
+_Run = _struct(
+    "_Run",
+    operations=_Pointer,
+    num_operations=_Long,
+    groups=_Pointer,
+    num_groups=_Long,
+    utterance=_Pointer,
+    threads=_Int,
+    parallel=_Pointer,
+    input=_Pointer,
+    frames=_Pointer,
+    stop_logits=_Pointer,
+    mel=_Pointer,
+    stop=_Pointer,
+    lengths=_Pointer,
+    stopped=_Pointer,
+    max_frames=_Pointer,
+    max_steps=_Long,
+    frames_a_step=_Int,
+    num_mels=_Int,
+    threshold=_Float,
+)
+
+
+def is_available() -> bool:
+    """Whether there is a C++ library to run programs."""
+    return native.library() is not None
+
+
+def is_fast(precision: str) -> bool:
+    """Whether this processor has instructions for products of that kind.
+
+    Without them the numbers are the same within rounding, and the weights as small, but products
+    cost more than in float32.
+    """
+    return bool(_function("pf_has_dot", ctypes.c_int)(_Int(TYPES[precision])))
+
+
+def room(*shape: int, zero: bool = False) -> Tensor:
+    """A float32 tensor in large pages, whose first use costs little."""
+    made = torch.empty(shape)
+    _function("pf_huge_pages")(_Pointer(made.data_ptr()), _Long(4 * made.numel()))
+    return made.zero_() if zero else made
+
+
+class PackedLinear:
+    """A copy of a linear layer's weight in the order in which the kernel reads it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, precision: str = "float32") -> None:
+        """Pack ``weight [n, k]``, float32; ``bias [n]`` is not copied but read where it lies.
+
+        Args:
+            weight: on the CPU.
+            bias: None stands for zero.
+            precision: ``float32``, ``bfloat16`` or ``int8`` (a scale an output); inputs are rounded
+                in the same way, int8 with a scale a row.
+        """
+        weight = weight.detach()
+        weight = weight if weight.stride(-1) == 1 else weight.contiguous()
+        outputs, inputs = weight.shape
+        kind, is_int8 = TYPES[precision], precision == "int8"
+        size = _function("pf_packed_size", _Long)(_Int(outputs), _Int(inputs), _Int(kind))
+        padded = _function("pf_padded_outputs", _Long)(_Int(outputs))
+        self._data = torch.empty(size, dtype=_DATA[precision])
+        self._scale = torch.empty(padded) if is_int8 else None
+        self._sums = torch.empty(padded, dtype=torch.int32) if is_int8 else None
+        self._bias = None if bias is None else bias.detach()
+        self.outputs, self.inputs = outputs, inputs
+        pointers = map(_pointer, (self._data, self._bias, self._scale, self._sums))
+        self.matrix = _Matrix(*pointers, outputs, inputs, kind)
+        pack = _function("pf_pack")
+        pack(ctypes.byref(self.matrix), _Pointer(weight.data_ptr()), _Long(weight.stride(0)))
+
+
+class Program:
+    """One decoder step. Its tensors are float32, contiguous, on the CPU, and kept alive by it."""
+
+    def __init__(self) -> None:
+        self._operations: list[tuple[int, ctypes.Structure]] = []
+        self._kept: list[object] = []
+
+    def linear(
+        self,
+        x: Tensor,
+        layer: PackedLinear,
+        y: Tensor,
+        *,
+        activation: str = "none",
+        add: bool = False,
+        gate: Tensor | None = None,
+    ) -> None:
+        """``y [B, n] = activation(layer(x [B, k]))``, added to ``y`` and scaled by a number."""
+        what = _Linear(
+            layer.matrix,
+            *(_pointer(x), _pointer(y), x.stride(0), y.stride(0)),
+            *(ACTIVATIONS[activation], add, _pointer(gate)),
+        )
+        self._append(_LINEAR, what, x, layer, y, gate)
+
+    def convolution(self, x: Tensor, layer: PackedLinear, y: Tensor, spans: Tensor) -> None:
+        """``y [N, n]`` from ``x [N, c]``, another array: the layer sees k / c rows around each."""
+        taps = layer.inputs // x.shape[1]
+        rows = (_pointer(x), _pointer(y), x.stride(0), y.stride(0))
+        what = _Linear(layer.matrix, *rows, 0, 0, None, _pointer(spans), taps)
+        self._append(_LINEAR, what, x, layer, y, spans)
+
+    def norm(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        y: Tensor,
+        *,
+        activation: str = "none",
+    ) -> None:
+        """Layer norm over the last axis of ``x [B, D]``, then the activation."""
+        pointers = map(_pointer, (x, weight, bias, y))
+        what = _Norm(*pointers, x.shape[1], eps, ACTIVATIONS[activation])
+        self._append(_NORM, what, x, weight, bias, y)
+
+    def dropout(self, x: Tensor, key: int, utterances: Tensor, p: float) -> None:
+        """Counter-based dropout of ``x [B, D]`` in place, keyed by ``utterances [B]`` int64."""
+        what = _Dropout(_pointer(x), _pointer(utterances), x.shape[1], key, int(p * 2**32), 1 - p)
+        self._append(_DROPOUT, what, x, utterances)
+
+    def positions(self, x: Tensor, table: Tensor) -> None:
+        """Add row t of ``table [U, D]`` to ``x [B, D]``."""
+        what = _Positions(_pointer(x), _pointer(table), x.shape[1])
+        self._append(_POSITIONS, what, x, table)
+
+    def linear_attention(
+        self, qkv: Tensor, state: LinearState, feature_map: str, y: Tensor
+    ) -> None:
+        """The recurrent step on ``qkv [B, 3 D]``; ``state`` advances, ``y [B, D]`` is read out."""
+        heads, width = state.z.shape[1:]
+        what = _LinearAttention(
+            *map(_pointer, (qkv, y, state.s, state.z)),
+            *(heads, width, FEATURE_MAPS[feature_map], EPS),
+        )
+        self._append(_LINEAR_ATTENTION, what, qkv, state, y)
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        y: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        """Softmax attention over a memory, or over the steps so far.
+
+        Args:
+            q: ``[B, D]`` queries; without ``lengths`` ``[B, 3 D]``, whose keys and values join the
+                memory.
+            k: ``[B, H, K, P]``, P places, a multiple of ``PLACES_MULTIPLE``.
+            v: ``[B, H, P, K]``.
+            y: ``[B, D]``, the result.
+            lengths: ``[B]`` int64, places that are filled; None for self-attention.
+            weights: view ``[B, shown, U, S]`` of a contiguous tensor, for the first heads.
+        """
+        heads, width, places = k.shape[1:]
+        shown, steps, symbols = (0, 0, 0) if weights is None else weights.shape[1:]
+        guided = 0 if weights is None else weights.stride(0) // (steps * symbols)
+        what = _Attention(
+            *map(_pointer, (q, y, k, v, lengths, weights)),
+            *(q.stride(0), places, steps, symbols, guided, heads, width, shown),
+        )
+        self._append(_ATTENTION, what, q, y, k, v, lengths, weights)
+
+    def span_attention(self, qkv: Tensor, heads: int, spans: Tensor, y: Tensor) -> None:
+        """Softmax attention of ``qkv [N, 3 D]`` inside each span, in both directions."""
+        what = _SpanAttention(*map(_pointer, (qkv, y, spans)), heads, y.shape[1] // heads)
+        self._append(_SPANS, what, qkv, spans, y)
+
+    def remember(self, kv: Tensor, spans: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put rows ``kv [N, 2 D]`` where :meth:`attention` reads them: ``k``, ``v`` as there."""
+        heads, width, places = k.shape[1:]
+        what = _Remember(*map(_pointer, (kv, k, v, spans)), places, heads, width)
+        self._append(_REMEMBER, what, kv, k, v, spans)
+
+    def run_once(self, group_sizes: Sequence[int]) -> None:
+        """One pass over rows that are positions, in groups of whole spans."""
+        order = torch.arange(sum(group_sizes))
+        FreeRunner(self, order, group_sizes, max_steps=1).advance(1)
+
+    def _append(self, kind: int, what: ctypes.Structure, *kept: object) -> None:
+        self._operations.append((kind, what))
+        self._kept += kept
+
+    def compiled(self) -> Any:
+        """The operations as one C array; the program has to outlive it."""
+        rows = [_Operation(kind, ctypes.addressof(what)) for kind, what in self._operations]
+        return (_Operation * len(rows))(*rows)
+
+
+class FreeRunner:
+    """Takes the steps of a program for groups of utterances, until each ends."""
+
+    def __init__(
+        self,
+        program: Program,
+        order: Tensor,
+        group_sizes: Sequence[int],
+        max_steps: int,
+        outputs: "Outputs | None" = None,
+    ) -> None:
+        """Prepare to run.
+
+        Args:
+            program: one step.
+            order: ``[B]`` int64, the utterances in the order in which groups are formed; those of
+                like length together leave no group half empty.
+            group_sizes: numbers of rows that go through the program together, B in all.
+            max_steps: none runs longer.
+            outputs: what each step makes; without them nothing is kept and nothing ends.
+        """
+        self._program, self._outputs = program, outputs
+        self._operations = program.compiled()
+        self._utterance = order.clone()
+        firsts = itertools.accumulate(group_sizes, initial=0)
+        self._groups = (_Group * len(group_sizes))(
+            *(
+                _Group(first, size, size, 0)
+                for first, size in zip(firsts, group_sizes, strict=False)
+            )
+        )
+        made = _Run() if outputs is None else outputs.as_run()
+        made.operations = ctypes.addressof(self._operations)
+        made.num_operations = len(self._operations)
+        made.groups = ctypes.addressof(self._groups)
+        made.num_groups = len(group_sizes)
+        made.utterance = self._utterance.data_ptr()
+        made.threads = torch.get_num_threads()
+        made.parallel = openmp_parallel()
+        made.max_steps = max_steps
+        self._run = made
+        self._call = _function("pf_free_run")
+
+    def advance(self, steps: int) -> int:
+        """Take up to ``steps`` steps; returns how many utterances still run."""
+        self._call(ctypes.byref(self._run), _Long(steps))
+        limit = self._run.max_steps
+        return sum(group.alive for group in self._groups if group.t < limit)
+
+
+class Outputs:
+    """Where the results of a run lie; all contiguous, on the CPU, kept alive by this."""
+
+    def __init__(
+        self,
+        *,
+        fed_back: Tensor,
+        frames: Tensor,
+        stop_logits: Tensor,
+        mel: Tensor,
+        stop: Tensor,
+        lengths: Tensor,
+        stopped: Tensor,
+        max_frames: Tensor,
+        threshold: float,
+    ) -> None:
+        """Name the arrays.
+
+        Args:
+            fed_back: ``[B, R M]`` rows that the program reads as the frames of the step before.
+            frames: ``[B, R M]`` rows that it writes.
+            stop_logits: ``[B, R]`` rows that it writes.
+            mel: ``[B, U R, M]``, gets the frames of each utterance.
+            stop: ``[B, U R]``, gets the probabilities of its end.
+            lengths: ``[B]`` int64, 0, gets the number of frames.
+            stopped: ``[B]`` bool, whether the stop head said so.
+            max_frames: ``[B]`` int64, each at least 1.
+            threshold: probability above which a frame is the last one.
+        """
+        self._tensors = (fed_back, frames, stop_logits, mel, stop, lengths, stopped, max_frames)
+        self._frames_a_step, self._num_mels = stop_logits.shape[1], mel.shape[2]
+        self._threshold = threshold
+
+    def as_run(self) -> Any:
+        """The part of the C structure that these fill."""
+        names = (
+            "input",
+            "frames",
+            "stop_logits",
+            "mel",
+            "stop",
+            "lengths",
+            "stopped",
+            "max_frames",
+        )
+        pointers = dict(zip(names, map(_pointer, self._tensors), strict=True))
+        return _Run(
+            **pointers,
+            frames_a_step=self._frames_a_step,
+            num_mels=self._num_mels,
+            threshold=self._threshold,
+        )
+
+
+def _pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def _function(name: str, result: Any = None) -> Callable[..., Any]:
+    library = native.library()
+    assert library is not None, "callers ask is_available() first"
+    function: Callable[..., Any] = getattr(library.handle, name)
+    function.restype = result  # type: ignore[attr-defined]
+    return function
