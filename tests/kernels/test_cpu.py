@@ -181,7 +181,7 @@ def test_threads_give_the_same_bytes(
 ) -> None:
     """Each (batch, head) is summed by one thread, whichever it is."""
     if not openmp:
-        monkeypatch.setattr(cpu, "_openmp", lambda: None)
+        monkeypatch.setattr(cpu, "openmp_parallel", lambda: None)
     inputs = [x.float() for x in draw(3, 300, 4, (32, 32), 5)]
     before = torch.get_num_threads()
     try:
