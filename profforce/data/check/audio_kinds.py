@@ -3,8 +3,8 @@
 from profforce.data.check.kinds import error, note, warning
 
 RECORD = "record it again or remove its line"
-SILENT_PEAK = 1e-6
-"""Relative to full scale: below it the whole mel lies at ``mel.log_floor``."""
+SILENT_PEAK = 1e-7
+"""Less than one step of 24 bits: at this peak the whole mel lies at ``mel.log_floor``."""
 FORMATS = "a wav, flac, ogg or mp3 file"
 
 AUDIO_UNNAMED = error("audio.unnamed", "no audio file named", "an id or a path", "name the file")

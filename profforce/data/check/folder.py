@@ -9,7 +9,7 @@ import numpy as np
 from profforce.data.check import audio_kinds as kinds
 from profforce.data.check.findings import Finding, Findings
 from profforce.data.check.table import Digests, Table, digest
-from profforce.data.manifest import AUDIO_SUFFIXES, AudioFinder
+from profforce.data.manifest import AUDIO_SUFFIXES, AudioFinder, is_file
 from profforce.data.progress import Progress
 
 EVERY = 1000
@@ -25,7 +25,7 @@ def check_folder(folder: Path, table: Table, findings: Findings, progress: Progr
         if seen % EVERY == 0:
             progress("looking through the folder", seen, max(seen, len(table)))
         name = path.relative_to(folder).as_posix()
-        if _holds(listed, digest(name)):
+        if _holds(listed, digest(name)) or not is_file(path):
             continue
         known = _holds(ids, digest(find.name_of(name)))
         kind = kinds.AUDIO_AMBIGUOUS if known else kinds.AUDIO_UNLISTED

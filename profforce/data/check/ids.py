@@ -17,7 +17,8 @@ MAX_BYTES = 200
 
 def id_defects(name: str) -> Iterator[tuple[Kind, str]]:
     """Everything that can be said about an id by itself."""
-    if hidden := [c for c in name if is_control(c) or is_format(c)]:
+    hidden = [] if name.isprintable() else [c for c in name if is_control(c) or is_format(c)]
+    if hidden:
         yield kinds.ID_INVISIBLE, f"{name!r} with {named(hidden)}"
     if why := _unsafe(name):
         yield kinds.ID_UNSAFE, f"{name[:60]!r}: {why}"
@@ -29,7 +30,7 @@ def _unsafe(name: str) -> str | None:
         return f"holds {reserved[0]!r}"
     if any(part.split(".")[0].lower() in DEVICES for part in parts):
         return "a device's name on Windows"
-    if any(part != part.strip(" ") or part.endswith(".") for part in parts):
+    if any(part != part.strip(" ") or part.rstrip(".") not in (part, "") for part in parts):
         return "starts or ends with a space, or ends with a dot"
     if name.startswith("-"):
         return "looks like an option"

@@ -76,8 +76,8 @@ def rate_defects(sound: Sound, num_symbols: int, limits: Limits) -> Iterator[tup
 
 
 def _level(sound: Sound) -> Iterator[tuple[Kind, str]]:
-    if sound.peak < QUIET_PEAK:
-        yield kinds.AUDIO_QUIET, f"a peak of {sound.peak:.1g}"
+    if sound.mono_peak < QUIET_PEAK:
+        yield kinds.AUDIO_QUIET, f"a peak of {sound.mono_peak:.1g}"
     if sound.num_clipped >= MAX_CLIPPED:
         yield kinds.AUDIO_CLIPPED, f"{sound.num_clipped} samples"
     if sound.peak > 1 and sound.subtype in FLOATS:

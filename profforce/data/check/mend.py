@@ -4,9 +4,11 @@ import codecs
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from profforce.data.check import manifest_kinds as kinds
 from profforce.data.check.findings import Findings
 from profforce.data.check.lines import decode_line, raw_lines
 from profforce.data.check.texts import visible
@@ -14,6 +16,14 @@ from profforce.data.files import aside
 from profforce.data.manifest import MANIFEST, json_object
 from profforce.errors import UserError
 
+AS_A_WHOLE = (
+    kinds.MANIFEST_DESCRIPTION,
+    kinds.MANIFEST_EMPTY,
+    kinds.MANIFEST_MISSING,
+    kinds.MANIFEST_UNREADABLE,
+    kinds.MANIFEST_UTF16,
+)
+"""Kinds after which no line is left to look at."""
 TEXT_KEYS = ("text", "normalized_text")
 
 
@@ -44,6 +54,9 @@ def mend(findings: Findings, target: Path) -> MendReport:
     """Write a corrected copy of the manifest to ``target``, which appears whole or not at all."""
     manifest = findings.manifest
     refuse_existing(target)
+    for kind in AS_A_WHOLE:
+        if findings.counts[kind.code]:
+            raise _nothing_left(manifest, kind.what)
     report, part = MendReport(target), aside(target)
     broken = {int(line) for line in findings.broken_lines()}
     try:
@@ -53,18 +66,20 @@ def mend(findings: Findings, target: Path) -> MendReport:
                 file.write(line + "\n")
                 report.num_lines += 1
         if not report.num_lines:
-            raise UserError(
-                "no line is left to write",
-                where=manifest,
-                got="; ".join(f"{what}: {count}" for what, count in report.done.items()) or None,
-                remedy="mend the manifest by hand",
-            )
+            done = "; ".join(f"{what}: {count}" for what, count in report.done.items())
+            raise _nothing_left(manifest, done or "an empty file")
         part.replace(target)
     except OSError as error:
         raise UserError("cannot be written", where=target, got=error.strerror) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there is none where the folder could not be made
+            part.unlink()
     return report
+
+
+def _nothing_left(manifest: Path, got: str) -> UserError:
+    what, remedy = "no line is left to write", "mend the manifest by hand"
+    return UserError(what, where=manifest, got=got, remedy=remedy)
 
 
 def _mended(manifest: Path, broken: set[int], report: MendReport) -> Iterator[str]:

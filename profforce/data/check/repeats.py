@@ -16,6 +16,7 @@ def check_repeats(table: Table, findings: Findings) -> None:
     again: set[int] = set()
     for position, first in repeated(table.ids):
         again.add(position)
+        table.held_out[position] = -1
         same = table.contents[position] == table.contents[first]
         kind = manifest_kinds.LINE_DUPLICATE if same else manifest_kinds.ID_DUPLICATE
         findings.at(table.lines[position], kind, other(first))

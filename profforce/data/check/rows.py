@@ -20,7 +20,14 @@ from profforce.data.check.missing import fold
 from profforce.data.check.sides import is_held_out, is_valid_text
 from profforce.data.check.speakers import Speakers
 from profforce.data.check.table import PackedTexts, Table, digest
-from profforce.data.check.texts import is_speakable, named, text_defects, unknown_symbols
+from profforce.data.check.texts import (
+    is_speakable,
+    named,
+    num_known,
+    text_defects,
+    unknown_symbols,
+    words_of,
+)
 from profforce.data.manifest import Row, RowReader, require_text
 from profforce.data.progress import Progress
 from profforce.text.tokenizer import Tokenizer
@@ -77,7 +84,7 @@ class ManifestPass:
                     progress("reading the manifest (KiB)", min(total, done // 1024), total)
             self._flush(chunk)
         except DefectError as defect:  # the file as a whole
-            self.findings.refused(defect)
+            self.findings.refused(defect, line=1)
         else:
             self._at_the_end(last)
         progress("reading the manifest (KiB)", total, total)
@@ -98,6 +105,8 @@ class ManifestPass:
                 return None
             row = self.read(where, line)
         except DefectError as defect:
+            if defect.kind is kinds.MANIFEST_UTF16:  # no line of it can be read
+                raise
             if defect.kind is kinds.LINE_ENCODING:
                 self._encodings.setdefault(False, number)
             self.findings.refused(defect, number)
@@ -122,9 +131,9 @@ class ManifestPass:
         table.ids.append(digest(row.id))
         table.folded_ids.append(digest(fold(row.id)))
         table.contents.append(digest(line))
-        table.words.append(digest("".join(c for c in row.spoken.casefold() if c.isalnum())))
+        table.words.append(digest(words_of(row.spoken)))
         table.audio.append(digest(audio))
-        table.num_symbols.append(sum(c in self._alphabet for c in normal))
+        table.num_symbols.append(num_known(normal, self._alphabet))
         usable = find.num_broken == before
         held_out = self._is_held_out(row.spoken, normal) if usable else -1
         table.held_out.append(held_out)

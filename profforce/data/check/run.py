@@ -113,7 +113,8 @@ def _listen(rows: Rows, limits: Limits, findings: Findings, progress: Progress) 
     listening = AudioPass(rows, limits, findings)
     listening.run(progress)
     check_sounds(rows.table, listening.sounds, findings)
-    check_folder(findings.manifest.parent, rows.table, findings, progress)
+    if len(rows.table):  # else every file would be one that no line names
+        check_folder(findings.manifest.parent, rows.table, findings, progress)
     return listening.seconds / 3600
 
 

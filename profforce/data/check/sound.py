@@ -36,6 +36,8 @@ class Sound(NamedTuple):
     subtype: str
     num_samples: int
     peak: float
+    mono_peak: float
+    """Of the average of the channels, which is what is used."""
     mean: float
     num_clipped: int
     """Triples of samples in a row at full scale, over all channels."""
@@ -150,6 +152,7 @@ class _Meter:
             subtype=subtype,
             num_samples=self.num_samples,
             peak=self._peak,
+            mono_peak=self._mono_peak,
             mean=self._sum / self.num_samples,
             num_clipped=self._clipped,
             leading_s=first / self.sample_rate,

@@ -10,9 +10,8 @@ from profforce.data.check.kinds import Kind
 
 PLAIN = re.compile(r"[A-Za-z0-9.,:;?!'()-]+(?: [A-Za-z0-9.,:;?!'()-]+)*")
 """Nothing here can be wrong by itself: most lines need no closer look."""
-SPELT = re.compile(r"[A-Za-z.,:;?!'()-]+(?: [A-Za-z.,:;?!'()-]+)*")
-"""English front ends read these with symbols of their alphabets alone."""
 SPACE_KINDS = re.compile(r"[^\S ]|  ")
+MARKS = re.compile(r"[\W_]+")
 TAG = re.compile(r"</?[A-Za-z][^<>]{0,60}>")
 ENTITY = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[0-9A-Fa-f]{1,6});")
 JOINERS = "\u200c\u200d"
@@ -43,9 +42,23 @@ def text_defects(text: str) -> Iterator[tuple[Kind, str]]:
         yield kinds.TEXT_CSV_QUOTES, repr(text[:40])
 
 
-def unknown_symbols(spoken: str, alphabet: Set[str]) -> list[str]:
+def unknown_symbols(spoken: str, alphabet: frozenset[str]) -> list[str]:
     """Characters of a normalized text outside the alphabet, but those reported as invisible."""
+    if alphabet.issuperset(spoken):
+        return []
     return [c for c in spoken if c not in alphabet and not is_control(c) and not is_format(c)]
+
+
+def num_known(spoken: str, alphabet: frozenset[str]) -> int:
+    """Symbols of a normalized text that are in the alphabet."""
+    if alphabet.issuperset(spoken):
+        return len(spoken)
+    return sum(c in alphabet for c in spoken)
+
+
+def words_of(text: str) -> str:
+    """The letters and digits alone, without case: what is said, however it is marked."""
+    return MARKS.sub("", text.casefold())
 
 
 def is_speakable(spoken: str, alphabet: Set[str]) -> bool:
