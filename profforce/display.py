@@ -12,14 +12,19 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from profforce.bench.report import Report as BenchReport
+    from profforce.data.check.findings import Finding as Place
+    from profforce.data.check.run import CheckReport
     from profforce.data.prepare import PrepareReport
     from profforce.data.progress import Progress as WorkProgress
     from profforce.doctor import Build, Finding
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 PLAIN_EVERY_S = 5.0
 PLAIN_WIDTH = 120
 """Columns of a table that no terminal limits."""
+FIRST_PLACES = 3
+"""Places of each kind of defect that are shown unless all are asked for."""
 MARKS = {True: "ok", None: "-", False: "BROKEN"}
 
 
@@ -82,7 +89,7 @@ def work_display() -> Iterator["WorkProgress"]:
         yield _PlainLines(console)
         return
     # A bar that redirects stdout writes to the console's stderr: right only if both are one screen.
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), _Rate())
     bar = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
     with _above_bar(bar):
         tasks: dict[str, TaskID] = {}
@@ -95,18 +102,33 @@ def work_display() -> Iterator["WorkProgress"]:
         yield progress
 
 
+class _Rate(ProgressColumn):
+    """Pieces a second."""
+
+    def render(self, task: Task) -> Text:
+        """Empty until there is something to measure."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.0f}/s", style="progress.data.speed")
+
+
 class _PlainLines:
     """A line at the end of each piece of work and every few seconds before."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.last, self.began = console, time.monotonic(), time.monotonic()
+        self.label, self.label_began = "", self.began
 
     def __call__(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
+        if label != self.label:
+            self.label, self.label_began = label, now
         if done < total and now - self.last < PLAIN_EVERY_S:
             return
         self.last = now
         line = f"{label}: {done}/{total} after {now - self.began:.0f} s"
+        if done < total:  # rate and time left of this piece of work alone
+            rate = done / max(now - self.label_began, 1e-9)
+            line += f", {rate:.0f}/s" + (f", {(total - done) / rate:.0f} s left" if rate else "")
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -164,6 +186,63 @@ def show_builds(builds: Sequence["Build"]) -> None:
     )
     for error in failed:
         console.print(error, style="red", markup=False, highlight=False)
+
+
+def show_check(report: "CheckReport", *, show_all: bool) -> None:
+    """What ``profforce data check`` found, on stdout: each kind and its places, then counts."""
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(soft_wrap=True, width=PLAIN_WIDTH)
+    styles = {"error": "bold red", "warning": "yellow", "note": "dim"}
+    table = Table("", "kind", box=None)
+    table.add_column("count", justify="right")
+    table.add_column("what")
+    for kind in report.findings.found():
+        count, style = report.findings.counts[kind.code], styles[kind.severity]
+        _say(console, f"{kind.severity} {kind.code} ({count}): {kind.what}", style)
+        wanted = f"expected {kind.expected}; " if kind.expected else ""
+        _say(console, f"  {wanted}{kind.remedy}")
+        places = report.findings.places(kind.code)
+        shown = places if show_all else places[:FIRST_PLACES]
+        for place in shown:
+            _say(console, "  " + _place(place))
+        if count > len(shown):
+            _say(console, f"  and {count - len(shown)} more", "dim")
+        table.add_row(kind.severity, kind.code, str(count), kind.what, style=style)
+    if table.row_count:
+        console.print()
+        console.print(table, markup=False)
+        console.print()
+    for line in _check_summary(report):
+        _say(console, line)
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    line = line.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be printed
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _place(place: "Place") -> str:
+    parts = [place.where]
+    parts += [f"got {place.got}"] if place.got else []
+    parts += [f"expected {place.expected}"] if place.expected else []
+    return "; ".join(parts)
+
+
+def _check_summary(report: "CheckReport") -> list[str]:
+    severities = ("error", "warning", "note")
+    counts = {name: report.findings.count(name) for name in severities}
+    found = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
+    hours = "" if report.hours is None else f", {report.hours:.2f} hours"
+    lines = [f"{report.root}: {report.num_utterances} utterances{hours}: {found}"]
+    if report.mended is not None:
+        done = "; ".join(f"{what}: {count}" for what, count in report.mended.done.items())
+        lines.append(
+            f"wrote {report.mended.num_lines} lines to {report.mended.path} ({done or 'no change'})"
+        )
+    if not report.is_usable:
+        lines.append("training would refuse this corpus")
+    return lines
 
 
 def preparation_summary(report: "PrepareReport") -> str:

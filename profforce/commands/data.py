@@ -1,10 +1,11 @@
-"""``profforce data``: make or fetch a corpus."""
+"""``profforce data``: make or fetch a corpus, find what is wrong with one."""
 
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +13,15 @@ from profforce.commands.shared import TrainOverrides, help_if_alone, print_json
 from profforce.errors import UserError, did_you_mean
 from profforce.groups import config_groups
 
+if TYPE_CHECKING:
+    from profforce.data.check.run import CheckReport
+
 data_app = typer.Typer(invoke_without_command=True)
 
 
 @data_app.callback()
 def data(ctx: typer.Context) -> None:
-    """Make or fetch a corpus."""
+    """Make or fetch a corpus, or find what is wrong with one."""
     help_if_alone(ctx)
 
 
@@ -54,6 +58,80 @@ def prepare(
         print_json({**asdict(report), "num_utterances": report.num_utterances})
     else:
         typer.echo(preparation_summary(report))
+
+
+@data_app.command("check")
+def check(
+    overrides: TrainOverrides = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every place, not the first few.")
+    ] = False,
+    text_only: Annotated[
+        bool, typer.Option("--text-only", help="Look at the manifest alone, at no audio.")
+    ] = False,
+    json_to: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help="Write the report as JSON, - to stdout."),
+    ] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(
+            "--fix", metavar="OUT", help="Write a corrected copy of the manifest to the file OUT."
+        ),
+    ] = None,
+) -> None:
+    """Find everything that is wrong with a corpus, with file and line; changes nothing.
+
+    A corpus is named as for training: data=NAME, data.root=FOLDER. Exit code 1 if training would
+    refuse the corpus, 0 otherwise.
+    """
+    from profforce.bridge import compose
+    from profforce.config import TrainConfig
+    from profforce.data.check.findings import KEPT
+    from profforce.data.check.mend import mend, refuse_existing
+    from profforce.data.check.run import check_corpus
+    from profforce.display import log_to_stderr, work_display
+
+    cfg = compose(TrainConfig, "train", _corpus_words(overrides or []))
+    log_to_stderr()
+    if fix is not None:
+        refuse_existing(fix)
+    with work_display() as progress:
+        report = check_corpus(
+            cfg.data,
+            cfg.text,
+            cfg.mel,
+            with_audio=not text_only,
+            keep=None if show_all else KEPT,
+            progress=progress,
+        )
+    try:
+        if fix is not None:
+            report.mended = mend(report.findings, fix)
+    finally:
+        _tell(report, json_to, show_all)
+    if not report.is_usable:
+        raise typer.Exit(1)
+
+
+def _tell(report: "CheckReport", json_to: str | None, show_all: bool) -> None:
+    from profforce.data.check.run import write_report
+    from profforce.display import show_check
+
+    if json_to == "-":
+        print_json(report.as_json())
+        return
+    if json_to is not None:
+        write_report(report, Path(json_to))
+    show_check(report, show_all=show_all)
+
+
+def _corpus_words(overrides: Sequence[str]) -> list[str]:
+    """Overrides with a bare name as ``data=NAME``, and ``data=custom`` for a folder alone."""
+    names = config_groups()["data"]
+    words = [f"data={word}" if word in names else word for word in overrides]
+    keys = [word.lstrip("+~").split("=")[0] for word in words]
+    return ["data=custom", *words] if "data.root" in keys and "data" not in keys else words
 
 
 @contextmanager
