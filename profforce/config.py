@@ -118,6 +118,21 @@ def _in_range(
             raise ValueError(f"{owner}.{name} must be {allowed}, got {value}")
 
 
+class AudioFormat(StrEnum):
+    """Format of the files that ``profforce sample`` writes."""
+
+    wav = "wav"
+    flac = "flac"
+
+
+class AudioSubtype(StrEnum):
+    """Samples of those files: integers of 16 or 24 bits, or (wav only) 32-bit floats."""
+
+    PCM_16 = "PCM_16"
+    PCM_24 = "PCM_24"
+    FLOAT = "FLOAT"
+
+
 @dataclass
 class MelConfig:
     """The mel definition, HiFi-GAN's universal one by default. Two mels agree only if all agree."""
@@ -466,15 +481,32 @@ class SampleConfig:
     stop_threshold: float = 0.5
     max_seconds_per_symbol: float = 0.4
     """A free run ends after this much audio a symbol (and never before two seconds)."""
+    max_symbols_per_piece: int = 200
+    """Longer texts are spoken in pieces; choose about the longest text the run was trained on."""
+    pause_s: float = 0.3
+    """Silence between two sentences that were spoken as pieces; half of it after a clause."""
+    paragraph_pause_s: float = 0.7
     num_threads: int | None = None
     pictures: bool = True
     speaker: str | None = None
+    format: AudioFormat = AudioFormat.wav
+    subtype: AudioSubtype = AudioSubtype.PCM_16
+    sample_rate: int | None = None
+    """Rate of the audio files in Hz; that of the run's mels when unset."""
+    loudness_lufs: float | None = None
+    """Integrated loudness (ITU-R BS.1770) to bring each file to; as it comes when unset."""
 
     def __post_init__(self) -> None:
         _in_range("sample", self, ("batch_size", "griffin_lim_iterations"), 1)
         _in_range("sample", self, ("num_threads",), 1, 4096)
         _in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
         _in_range("sample", self, ("max_seconds_per_symbol",), 0, 60, above=True)
+        _in_range("sample", self, ("max_symbols_per_piece",), 20)
+        _in_range("sample", self, ("pause_s", "paragraph_pause_s"), 0, 60)
+        _in_range("sample", self, ("sample_rate",), 4000, 192_000)
+        _in_range("sample", self, ("loudness_lufs",), -70, 0)
+        if self.format is AudioFormat.flac and self.subtype is AudioSubtype.FLOAT:
+            raise ValueError("sample.subtype must be PCM_16 or PCM_24 for format=flac, got FLOAT")
 
 
 @dataclass

@@ -3,56 +3,36 @@
 Shapes: B batch, S symbols, T mel frames, M mel channels, U decoder steps, N samples.
 """
 
-import hashlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from profforce.audio.vocoder import Vocoder, build_vocoder
 from profforce.config import MelConfig, SampleConfig
-from profforce.errors import UserError, did_you_mean
+from profforce.errors import UserError
+from profforce.models import native
 from profforce.models.checkpoint import find_checkpoint, load_model
-from profforce.models.metrics import alignment_coverage, mean_alignment
-from profforce.models.mirror import FreeRun, Mirror
+from profforce.models.metrics import mean_alignment
+from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.device import choose_device
 from profforce.nn.noise import PrenetNoise
+from profforce.sampling.request import Request
+from profforce.sampling.script import Part, Script, Scripter
+from profforce.sampling.spoken import Pauses, Spoken, SpokenPart, assemble
+from profforce.sampling.steady import SteadyMirror
 from profforce.text.tokenizer import Tokenizer
 
 MIN_LIMIT_S = 2.0
-"""No utterance is cut off before this much audio, however short its text."""
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """One synthesised utterance."""
-
-    text: str
-    symbols: list[str]
-    """What the model read, end-of-sentence included."""
-    audio: Tensor
-    """``[N]``, full scale 1.0."""
-    mel: Tensor
-    """``[T, M]``, natural-log amplitude."""
-    alignment: Tensor
-    """``[U, S]``, the clearest guided head."""
-    stop_probability: Tensor
-    """``[T]``"""
-    stopped: bool
-    """The stop head ended it; otherwise it ran into the limit of length."""
-    seconds_spent: float
-    """Its share of the computing time."""
-
-    @property
-    def coverage(self) -> float:
-        """Share of the symbols that were attended."""
-        return alignment_coverage(self.alignment)
+"""No piece is cut off before this much audio, however short its text."""
 
 
 class Synthesizer:
@@ -64,8 +44,15 @@ class Synthesizer:
         self.model, self.config, self.vocoder = model, config, vocoder
         self.mel = MelConfig(**meta["mel"])
         self.tokenizer = Tokenizer.from_meta(meta["tokenizer"])
-        self.speaker = _speaker_number(config.speaker, meta["speakers"])
-        self.mirror = Mirror(model)
+        self.script = Scripter(
+            self.tokenizer,
+            meta["speakers"],
+            max_symbols=config.max_symbols_per_piece,
+            speaker=config.speaker,
+        )
+        by_modules = model.mel_mean.device.type == "cpu" and native.obstacle(model) is not None
+        self.mirror = SteadyMirror(model) if by_modules else Mirror(model)
+        self.pauses = Pauses(config.pause_s, config.paragraph_pause_s)
 
     @classmethod
     def from_run(cls, run: Path, config: SampleConfig | None = None) -> "Synthesizer":
@@ -97,82 +84,98 @@ class Synthesizer:
                 remedy="its meta.json is damaged; use another checkpoint",
             ) from err
 
-    def check(self, text: str, where: str) -> list[int]:
-        """Symbol numbers of ``text``; a :class:`UserError` saying ``where`` if unreadable."""
-        try:
-            return self.tokenizer.encode(text)
-        except UserError as err:
-            raise UserError(str(err), where=where) from err
-
-    def synthesize(self, texts: Sequence[str]) -> Iterator[Spoken]:
-        """Speak ``texts`` in order, ``batch_size`` at a time.
-
-        The noise of the prenet depends on the seed and the text alone, so that an utterance does
-        not change with its batch.
+    def synthesize(self, texts: Iterable[str | Request]) -> Iterator[Spoken]:
+        """Speak ``texts`` in order.
 
         Raises:
-            UserError: before anything is made, if a text is empty or has unknown symbols.
+            UserError: before anything is made, if a text cannot be spoken.
         """
-        encoded = [self.check(text, f"text {n}") for n, text in enumerate(texts, 1)]
+        requests = (
+            Request(text, f"text {number}") if isinstance(text, str) else text
+            for number, text in enumerate(texts, 1)
+        )
+        yield from self.speak([self.script(request) for request in requests])
+
+    def speak(self, scripts: Sequence[Script]) -> Iterator[Spoken]:
+        """Speak ``scripts`` in order, ``batch_size`` pieces at a time, whosesoever they are.
+
+        On a CPU the audio of a text depends on the text, the run and the settings alone: to the
+        bit the same in every batch, order and number of threads.
+        """
+        parts = [part for script in scripts for part in script.parts]
         size = self.config.batch_size
-        for start in range(0, len(texts), size):
-            group = slice(start, start + size)
-            yield from self._batch(texts[group], encoded[group])
+        batches = (parts[start : start + size] for start in range(0, len(parts), size))
+        spoken = (part for batch in batches for part in self._batch(batch))
+        for script in scripts:
+            pieces = [next(spoken) for _ in script.parts]
+            yield assemble(script, pieces, self.pauses, self.mel)
 
-    def _batch(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> Iterator[Spoken]:
+    def _batch(self, parts: Sequence[Part]) -> list[SpokenPart]:
         began = time.perf_counter()
-        run = self._free_run(texts, encoded)
-        share = (time.perf_counter() - began) / len(texts)
-        factor = self.model.config.reduction_factor
-        for i, (text, numbers) in enumerate(zip(texts, encoded, strict=True)):
-            began = time.perf_counter()
-            frames = int(run.lengths[i])
-            mel = run.mel[i, :frames]
-            audio = self.vocoder(mel).cpu()
-            heads = run.alignments[i, :, : -(-frames // factor), : len(numbers)]
-            yield Spoken(
-                text=text,
-                symbols=[self.tokenizer.symbols[n] for n in numbers],
-                audio=audio,
-                mel=mel.cpu(),
-                alignment=mean_alignment(heads).cpu(),
-                stop_probability=run.stop_probability[i, :frames].cpu(),
-                stopped=bool(run.stopped[i]),
-                seconds_spent=share + time.perf_counter() - began,
-            )
+        spoken = self._voices(parts, self._free_run(parts))
+        spent = time.perf_counter() - began
+        frames = sum(len(part.mel) for part in spoken)
+        return [replace(part, seconds_spent=spent * len(part.mel) / frames) for part in spoken]
 
-    def _free_run(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> FreeRun:
+    def _voices(self, parts: Sequence[Part], rows: Sequence["_Row"]) -> list[SpokenPart]:
+        if self.model.mel_mean.device.type != "cpu":
+            return [self._voice(part, row) for part, row in zip(parts, rows, strict=True)]
+        # A thread a piece: the order of sums within one must not depend on how many there are.
+        workers = min(len(rows), torch.get_num_threads())
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(self._voice, parts, rows))
+
+    def _voice(self, part: Part, row: "_Row") -> SpokenPart:
+        return SpokenPart(
+            text=part.text,
+            gap=part.gap,
+            symbols=[self.tokenizer.symbols[n] for n in part.numbers],
+            audio=self.vocoder(row.mel).cpu(),
+            mel=row.mel.cpu(),
+            alignment=mean_alignment(row.alignments).cpu(),
+            stop_probability=row.stop_probability.cpu(),
+            stopped=row.stopped,
+        )
+
+    def _free_run(self, parts: Sequence[Part]) -> list["_Row"]:
         device = self.model.mel_mean.device
-        symbols = pad_sequence([torch.tensor(row) for row in encoded], batch_first=True)
-        lengths = torch.tensor([len(row) for row in encoded])
+        symbols = pad_sequence([torch.tensor(part.numbers) for part in parts], batch_first=True)
+        missing = self.config.max_symbols_per_piece - symbols.shape[1]
+        symbols = F.pad(symbols, (0, max(0, missing)))  # the same padding in every batch
+        lengths = torch.tensor([len(part.numbers) for part in parts])
         rate = self.mel.sample_rate / self.mel.hop_length
         seconds = (lengths * self.config.max_seconds_per_symbol).clamp(min=MIN_LIMIT_S)
-        identities = torch.tensor([_identity(self.tokenizer.normalize(t)) for t in texts])
-        return self.mirror.free_run(
+        identities = torch.tensor([part.identity for part in parts])
+        run = self.mirror.free_run(
             symbols.to(device),
             lengths.to(device),
             (seconds * rate).ceil().long().to(device),
             noise=PrenetNoise(self.config.seed, identities.to(device)),
-            speakers=torch.full((len(texts),), self.speaker, device=device),
+            speakers=torch.tensor([part.speaker for part in parts], device=device),
             stop_threshold=self.config.stop_threshold,
         )
-
-
-def _identity(text: str) -> int:
-    """A 32-bit identity of a text, the same on every machine."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
-
-
-def _speaker_number(name: str | None, speakers: Sequence[str]) -> int:
-    if name is None:
-        return 0
-    if name not in speakers:
-        if not speakers:
-            raise UserError(
-                "this model has no speakers", got=f"speaker={name}", remedy="leave it out"
+        steps = -(-run.lengths // self.model.config.reduction_factor)
+        return [
+            _Row(
+                mel=run.mel[i, :frames].clone(),
+                alignments=run.alignments[i, :, :num_steps, : len(part.numbers)],
+                stop_probability=run.stop_probability[i, :frames],
+                stopped=stopped,
             )
-        known = ", ".join(speakers[:10])
-        raise UserError(
-            f"no speaker '{name}'" + did_you_mean(name, speakers), where="speaker", expected=known
-        )
-    return list(speakers).index(name)
+            for i, (part, frames, num_steps, stopped) in enumerate(
+                zip(parts, *(x.tolist() for x in (run.lengths, steps, run.stopped)), strict=True)
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One utterance of a free run."""
+
+    mel: Tensor
+    """``[T, M]``"""
+    alignments: Tensor
+    """``[G, U, S]``, those of the guided heads."""
+    stop_probability: Tensor
+    """``[T]``"""
+    stopped: bool

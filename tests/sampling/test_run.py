@@ -1,6 +1,7 @@
 """Sampling as a person uses it: files, rows, odd texts, errors, the same result every time."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,20 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from profforce.config import SampleConfig
+from profforce.audio.loudness import loudness_lufs
+from profforce.config import AudioFormat, AudioSubtype, SampleConfig
 from profforce.errors import UserError
-from profforce.sampling.run import sample, slug
-from profforce.sampling.synthesizer import Synthesizer, _speaker_number
+from profforce.sampling.request import Request
+from profforce.sampling.run import sample
 
 FAST = SampleConfig(device="cpu", griffin_lim_iterations=2, pictures=False)
 TEXTS = ["One two.", "A", "The third text is a longer one, with a comma.", "4", "one two."]
 
 
-def rows(run: Path, texts: list[str], out: Path, **changes: Any) -> list[dict[str, Any]]:
+def rows(
+    run: Path, texts: Sequence[str | Request], out: Path, **changes: Any
+) -> list[dict[str, Any]]:
     made = list(sample(replace(FAST, **changes), run, texts, out))
     return json.loads(json.dumps(made))
 
@@ -60,36 +62,6 @@ def test_an_utterance_too_short_to_be_speech_is_warned_of(
     assert caplog.messages and "text 1: 0.02 s for" in caplog.messages[0]
 
 
-def test_names_of_files_keep_their_letters() -> None:
-    assert slug("Zwölf Äpfel for $5.") == "zwolf-apfel-for-5"
-    assert slug("Привет!") == "privet"
-    assert slug("!?") == "text"
-
-
-def test_a_speaker_of_a_model_without_speakers(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="this model has no speakers; got speaker=bob"):
-        _speaker_number("bob", ())
-
-
-@settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(order=st.permutations(range(len(TEXTS))), batch_size=st.integers(1, 5))
-def test_neither_order_nor_batch_changes_an_utterance(
-    run: Path, order: list[int], batch_size: int
-) -> None:
-    alone = Synthesizer.from_run(run, replace(FAST, batch_size=1, griffin_lim_iterations=1))
-    together = Synthesizer.from_run(
-        run, replace(FAST, batch_size=batch_size, griffin_lim_iterations=1)
-    )
-    truth = list(alone.synthesize(TEXTS))
-    mixed = list(together.synthesize([TEXTS[i] for i in order]))
-    for i, spoken in zip(order, mixed, strict=True):
-        assert spoken.text == truth[i].text
-        assert spoken.mel.shape == truth[i].mel.shape
-        torch.testing.assert_close(spoken.mel, truth[i].mel, rtol=1e-4, atol=1e-4)
-
-
 def test_same_seed_same_bytes_other_seed_other_bytes(run: Path, tmp_path: Path) -> None:
     first, again, other = (
         Path(rows(run, TEXTS[:1], tmp_path / name, seed=seed, stop_threshold=0.999)[0]["wav"])
@@ -109,7 +81,13 @@ def test_same_seed_same_bytes_other_seed_other_bytes(run: Path, tmp_path: Path) 
         "hello world " * 84,
         "Dr. Smith paid $4.50 at 4:30 p.m.!",
         "  spaced  ",
+        "crab \U0001f980",
+        "a\x00b\x1b[31m",
+        "שלום \u202eמה נשמע",
+        "http://example.com/a?b=c&d=e",
+        "no no no no no no no no",
     ],
+    ids=range(12),
 )
 def test_odd_texts_are_spoken(run: Path, tmp_path: Path, text: str) -> None:
     row = rows(run, [text], tmp_path, stop_threshold=0.2)[0]
@@ -122,7 +100,7 @@ def test_odd_texts_are_spoken(run: Path, tmp_path: Path, text: str) -> None:
         ([], "no text to speak"),
         (["fine", "   "], "text 2"),
         ([""], "text 1"),
-        (["fine", "ok", "crab \U0001f980"], "text 3.*\U0001f980"),
+        (["fine", "ok", "\U0001f980"], "text 3: nothing to say.*\U0001f980"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_before_anything_is_written(
@@ -157,10 +135,87 @@ def test_a_device_that_is_not_there_is_one_line(run: Path, tmp_path: Path) -> No
             rows(run, TEXTS[:1], tmp_path, device=name)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=300))
-def test_slugs_are_safe_file_names(text: str) -> None:
-    name = slug(text)
-    assert 0 < len(name) <= 40
-    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    assert not name.startswith("-") and not name.endswith("-")
+LONG = (
+    "The first sentence is here to be spoken alone, it says. After it, a second sentence comes "
+    "that is as long as the first.\n\nThe last of them has a paragraph of its own, and no end"
+)
+
+
+def test_a_long_text_is_one_file_from_pieces_with_pauses(run: Path, tmp_path: Path) -> None:
+    (row,) = rows(
+        run, [LONG], tmp_path, max_symbols_per_piece=90, stop_threshold=0.2, pictures=True
+    )
+    audio, rate = soundfile.read(row["wav"])
+    mel, pieces = np.load(row["mel"]), row["pieces"]
+    assert [piece["text"][:9] for piece in pieces] == ["The first", "After it,", "The last "]
+    assert len(audio) == 128 * row["frames"] == 128 * len(mel)
+    assert all(Path(piece["picture"]).is_file() for piece in pieces)
+    starts = [round(piece["start_s"] * rate) // 128 for piece in pieces]  # in frames
+    ends = [start + piece["frames"] for start, piece in zip(starts, pieces, strict=True)]
+    assert ends[-1] == row["frames"]
+    for end, start, pause_s in ((ends[0], starts[1], 0.3), (ends[1], starts[2], 0.7)):
+        assert (start - end) * 128 / rate == pytest.approx(pause_s, abs=128 / rate)
+        assert not audio[end * 128 : start * 128].any() and audio[start * 128 :].any()
+        assert mel[end:start] == pytest.approx(np.log(1e-5))
+    names = {path.name for path in tmp_path.iterdir()}
+    stem = "0001-the-first-sentence-is-here-to-be-spoken"
+    assert names == {f"{stem}{end}" for end in (".wav", ".npy", ".01.png", ".02.png", ".03.png")}
+    assert row["picture"] is None and row["warnings"] == []
+
+
+def test_pauses_are_settings_and_pieces_are_those_of_each_alone(run: Path, tmp_path: Path) -> None:
+    quick = {"max_symbols_per_piece": 90, "stop_threshold": 0.2, "subtype": AudioSubtype.FLOAT}
+    (whole,) = rows(run, [LONG], tmp_path, pause_s=0.0, paragraph_pause_s=0.0, **quick)
+    alone = rows(run, [piece["text"] for piece in whole["pieces"]], tmp_path / "alone", **quick)
+    assert whole["frames"] == sum(row["frames"] for row in alone)
+    audio = soundfile.read(whole["wav"])[0]
+    parts = [soundfile.read(row["wav"])[0] for row in alone]
+    np.testing.assert_array_equal(audio[: len(parts[0]) - 40], parts[0][:-40])  # but for the fade
+
+
+def test_ids_speakers_and_warnings_reach_the_rows(run: Path, tmp_path: Path) -> None:
+    asked = [
+        Request("One.", "t.jsonl:1", id="NUL", speaker="bob"),
+        Request("crab \U0001f980", "t.jsonl:2", id="a-2"),
+        Request("One.", "t.jsonl:3", id="a-3", speaker="ann"),
+    ]
+    first, second, third = rows(run, asked, tmp_path, stop_threshold=0.2)
+    assert (first["id"], first["speaker"]) == ("NUL", "bob")
+    assert Path(first["wav"]).name.startswith("nul-") and Path(second["wav"]).name == "a-2.wav"
+    assert second["warnings"] == ["left out: '\U0001f980' (U+1F980) x1"]
+    assert "speaker" not in second
+    assert Path(first["wav"]).read_bytes() != Path(third["wav"]).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (Request("!", "t.jsonl:2"), r"^t\.jsonl:2: nothing to say"),
+        (Request("a", "t.jsonl:2", speaker="eve"), r"^t\.jsonl:2: .*no speaker 'eve'"),
+        (Request("a", "t.jsonl:2", id="x"), r"^t\.jsonl:2: .*as in t\.jsonl:1"),
+    ],
+    ids=["text", "speaker", "id"],
+)
+def test_a_bad_line_is_named_before_anything_is_written(
+    run: Path, tmp_path: Path, bad: Request, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        rows(run, [Request("One.", "t.jsonl:1", id="x"), bad], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_format_rate_and_loudness_of_the_files(run: Path, tmp_path: Path) -> None:
+    (row,) = rows(
+        run,
+        TEXTS[:1],
+        tmp_path,
+        stop_threshold=0.999,
+        format=AudioFormat.flac,
+        subtype=AudioSubtype.PCM_24,
+        sample_rate=16000,
+        loudness_lufs=-30.0,
+    )
+    audio, rate = soundfile.read(row["wav"], dtype="float32")
+    assert row["wav"].endswith(".flac") and rate == row["sample_rate"] == 16000
+    assert row["seconds"] == pytest.approx(row["frames"] * 128 / 8000, abs=1e-3)
+    assert loudness_lufs(torch.from_numpy(audio), rate) == pytest.approx(-30.0, abs=0.1)
