@@ -49,6 +49,15 @@ class DiscriminatorKind(StrEnum):
     conv = "conv"
 
 
+class Precision(StrEnum):
+    """Of the weights while a model free-runs. auto: bfloat16 where the processor multiplies it."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    int8 = "int8"
+
+
 class GanLoss(StrEnum):
     """Cross-entropy, or least squares on probabilities."""
 
@@ -339,6 +348,9 @@ class MethodConfig:
     """First step with free runs; the discriminator trains from here."""
     ramp_steps: int = 1000
     """Steps over which the weights grow from 0 to their value."""
+    interval: int = 1
+    """Steps from one with these terms to the next; they then count as many times (lazy
+    regularisation, Karras et al. 2020, arXiv:1912.04958, section 3.1)."""
     gate_low: float = 0.75
     """Below this EMA accuracy of the discriminator, its gradient does not reach the model."""
     gate_high: float = 0.97
@@ -350,6 +362,7 @@ class MethodConfig:
 
     def __post_init__(self) -> None:
         _in_range("method", self, ("weight", "teacher_weight", "start_step", "ramp_steps"), 0)
+        _in_range("method", self, ("interval",), 1)
         _in_range("method", self, ("gate_low", "gate_high"), 0, 1)
         _in_range("method", self, ("gate_decay",), 0, 1, below=True)
         _in_range("method", self, ("recompute_steps",), 1)
@@ -373,11 +386,23 @@ class FreerunConfig:
     max_length_ratio: float = 1.5
     """A free run ends at this multiple of the real utterance's frames."""
     stop_threshold: float = 0.5
+    precision: Precision = Precision.auto
+    """Of the weights that generate; int8 is the fastest and the least exact."""
+    ahead: int = 0
+    """Steps before its need at which a pool is begun, beside the training (on the CPU)."""
+    max_memory_mib: float = 1024.0
+    """Room for what is generated at once; more utterances wait for their turn."""
 
     def __post_init__(self) -> None:
         _in_range("freerun", self, ("every", "pool_size", "batch_size"), 1)
+        _in_range("freerun", self, ("ahead",), 0)
+        _in_range("freerun", self, ("max_memory_mib",), 0, above=True, unlimited=True)
         _in_range("freerun", self, ("max_length_ratio",), 0, 100, above=True)
         _in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
+        if not isinstance(self.ahead, str) and self.ahead >= self.every:
+            raise ValueError(
+                f"freerun.ahead must be < freerun.every = {self.every}, got {self.ahead}"
+            )
 
 
 @dataclass

@@ -33,7 +33,7 @@ from profforce.nn.device import choose_device
 from profforce.nn.noise import PrenetNoise
 from profforce.training.optim import build_optimizer, clip_gradients
 from profforce.training.pool import PoolBatch
-from profforce.training.step import professor_forcing_step
+from profforce.training.step import differentiate, professor_forcing_step
 
 ATTENTIONS = ("linear", "softmax")
 MIRROR_BATCHES = (1, 32, 128)
@@ -116,12 +116,12 @@ def training_step(
             made,
             noise=noise,
             weights=weights or (0.0, 0.0),
+            judge_learns=True,
             crop_generator=crops,
             config=config,
         )
-        losses.model.backward()
-        if losses.discriminator is not None:
-            losses.discriminator.backward()
+        differentiate(losses)
+        if made is not None:
             judge_optimizer.step()
             judge_optimizer.zero_grad()
         clip_gradients(model, config.trainer.clip_norm)

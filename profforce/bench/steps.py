@@ -8,6 +8,7 @@ Shapes: B batch, T mel frames, S symbols, U decoder steps.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import torch
 
@@ -16,28 +17,18 @@ from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.models.segments import check_segments
+from profforce.models.through_time import check_through_time
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
 from profforce.training.optim import clip_gradients
 from profforce.training.pool import PoolBatch, SamplePool
 from profforce.training.state import TrainState
-from profforce.training.step import professor_forcing_step
+from profforce.training.step import FreeTexts, differentiate, professor_forcing_step
 
-SEGMENT_STEPS = 16
-"""Where ``trainer.segment_steps`` is not set."""
+SEGMENT_STEPS, RECOMPUTE_STEPS = 16, 8
+"""Where ``trainer.segment_steps`` and ``method.recompute_steps`` are not set."""
 NEVER_STOP = 0.999999
 """Stop threshold that an untrained model does not reach, so that free runs have given lengths."""
-
-
-def problem_with_segments(config: TrainConfig, device: torch.device) -> str | None:
-    """Why this model cannot run in segments; None if it can."""
-    with torch.device("meta"):
-        model = TransformerTTS(config.model, 1, config.mel.num_mels)
-    try:
-        check_segments(model, device)
-    except UserError as error:
-        return str(error)
-    return None
 
 
 def training_of(config: BenchConfig) -> TrainingBenchConfig:
@@ -61,18 +52,43 @@ def training_of(config: BenchConfig) -> TrainingBenchConfig:
     return config
 
 
+class Free(Enum):
+    """Where free-running behaviour comes from."""
+
+    none = "none"
+    """Teacher forcing."""
+    pool = "pool"
+    """Utterances that were generated earlier."""
+    within = "within"
+    """A free run within the step, with gradients through time."""
+
+
 @dataclass(frozen=True)
 class StepKind:
     """One way to take a step."""
 
-    pool: bool
-    """Also on self-made utterances."""
+    free: Free
+    """On which self-made utterances it trains beside the recordings."""
     gate_open: bool = True
     """The discriminator's gradient reaches the model."""
     recompute: bool = False
-    """``trainer.recompute_activations``"""
+    """``trainer.recompute_activations``, and ``method.recompute_steps`` through time."""
     segments: bool = False
     """``trainer.segment_steps``"""
+
+
+def problem_with(kind: StepKind, config: TrainConfig, device: torch.device) -> str | None:
+    """Why this model cannot take such a step; None if it can."""
+    with torch.device("meta"):
+        model = TransformerTTS(config.model, 1, config.mel.num_mels)
+    try:
+        if kind.segments:
+            check_segments(model, device)
+        if kind.free is Free.within:
+            check_through_time(model)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 class TrainingSteps:
@@ -109,37 +125,39 @@ class TrainingSteps:
         pool.refresh(self.state.mirror, 0, self.device)
         return pool
 
-    def take(self, kind: StepKind, real: Batch, made: PoolBatch | None) -> None:
+    def take(self, kind: StepKind, real: Batch, made: PoolBatch | FreeTexts | None) -> None:
         """One optimizer step as the loop takes it, discriminator and averaged weights included.
 
         Args:
             kind: how.
             real: recordings.
-            made: generated utterances, where ``kind`` has a pool.
+            made: generated utterances, or texts to speak; None for teacher forcing.
         """
-        state, method = self.state, self.config.method
+        state, method, config = self.state, self.config.method, self.config
+        if kind.recompute:
+            every = method.recompute_steps or RECOMPUTE_STEPS
+            config = replace(config, method=replace(method, recompute_steps=every))
         weights = (method.weight, method.teacher_weight) if kind.gate_open else (0.0, 0.0)
         state.model.recompute_activations = kind.recompute
         state.model.segment_steps = self.segment_steps if kind.segments else None
-        for _ in range(self.config.trainer.accumulate):
+        for _ in range(config.trainer.accumulate):
             losses = professor_forcing_step(
                 state.model,
                 state.discriminator,
                 state.control,
                 real,
-                made if kind.pool else None,
-                noise=PrenetNoise(self.config.seed, real.indices),
+                made,
+                noise=PrenetNoise(config.seed, real.indices),
                 weights=weights,
+                judge_learns=True,
                 crop_generator=self.crops,
-                config=self.config,
+                config=config,
             )
-            losses.model.backward()
-            if losses.discriminator is not None:
-                losses.discriminator.backward()
-        clip_gradients(state.model, self.config.trainer.clip_norm)
+            differentiate(losses, config.trainer.accumulate)
+        clip_gradients(state.model, config.trainer.clip_norm)
         state.optimizer.step()
         state.optimizer.zero_grad()
-        if kind.pool:
+        if made is not None:
             state.judge_optimizer.step()
             state.judge_optimizer.zero_grad()
         if state.average is not None:

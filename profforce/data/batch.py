@@ -55,6 +55,18 @@ class Batch:
         return Batch(ids=self.ids, texts=self.texts, **move)
 
 
+@dataclass(frozen=True)
+class TextBatch:
+    """Texts alone, padded with zeros at their ends."""
+
+    symbols: Tensor
+    """int64 [B, S]."""
+    symbol_lengths: Tensor
+    """int64 [B]."""
+    speakers: Tensor
+    """int64 [B]."""
+
+
 def collate(items: Sequence[Item]) -> Batch:
     """Pad ``items`` (at least one) with zeros to one batch."""
     if not items:

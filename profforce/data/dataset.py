@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from profforce.data.batch import Item
+from profforce.data.batch import Item, TextBatch
 from profforce.data.features import MelFeatures
 from profforce.data.manifest import Utterance
 
@@ -43,14 +44,26 @@ class MelDataset(torch.utils.data.Dataset[Item]):
 
     def __getitem__(self, position: int) -> Item:
         """Utterance number ``position``; its mel is a copy that may be changed."""
+        return self.item(position, torch.from_numpy(np.array(self.features[position])))
+
+    def item(self, position: int, mel: Tensor) -> Item:
+        """Utterance number ``position`` with ``mel [T, M]`` for its recording's."""
         utterance = self.utterances[position]
         return Item(
             index=position,
             id=utterance.id,
             text=utterance.spoken,
             symbols=self.symbols[position],
-            mel=torch.from_numpy(np.array(self.features[position])),
+            mel=mel,
             speaker=self._speakers[position],
+        )
+
+    def texts(self, positions: Sequence[int]) -> TextBatch:
+        """The texts of these utterances; no mel is read."""
+        return TextBatch(
+            symbols=pad_sequence([self.symbols[i] for i in positions], batch_first=True),
+            symbol_lengths=torch.from_numpy(self.num_symbols[positions]),
+            speakers=torch.tensor([self._speakers[i] for i in positions]),
         )
 
     def mel_statistics(self) -> tuple[Tensor, Tensor]:

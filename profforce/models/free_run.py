@@ -35,6 +35,30 @@ class FreeRun:
     """``[B, G, U, S]``; G = 0 if they were not wanted."""
 
 
+def workspace_bytes(model: TransformerTTS, num_symbols: Tensor, num_frames: Tensor) -> Tensor:
+    """About how much memory a free run holds for each utterance, without alignments.
+
+    Args:
+        model: with float32 parameters.
+        num_symbols: ``[B]``
+        num_frames: ``[B]``, the most it may generate.
+
+    Returns:
+        ``[B]`` float64.
+    """
+    config = model.config
+    frames, steps = num_frames.double(), num_frames.double() / config.reduction_factor
+    kept = 4 * model.num_mels * frames  # results, before and after they are denormalised
+    memory = 2 * config.width * config.decoder_layers * num_symbols
+    state: Tensor | float
+    if config.attention == "linear":
+        state = config.decoder_layers * config.width * (config.width / config.num_heads)
+    else:
+        state = 2 * config.width * config.decoder_layers * steps
+    encoder = (6 * config.width + config.feedforward_width) * num_symbols
+    return 4 * (kept + memory + state + encoder)
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Preallocated results of a free run, written step by step."""

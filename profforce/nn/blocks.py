@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(config.width, config.feedforward_width)
         self.outer = nn.Linear(config.feedforward_width, config.width)
-        self.activation_name = config.activation.value
+        self.activation_name = str(config.activation)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = nn.Dropout(config.dropout)
 

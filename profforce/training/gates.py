@@ -29,9 +29,13 @@ class Gates:
         return self.accuracy < self.config.gate_high
 
     def weights(self, step: int) -> tuple[float, float]:
-        """(C_f, C_t) at ``step``: ramped up from the start step, zero while the gate is shut."""
+        """(C_f, C_t) at ``step``: ramped up from the start step, zero while the gate is shut.
+
+        Terms that come every ``interval`` steps weigh as many times as much.
+        """
         config = self.config
         if step < config.start_step or not self.model_open:
             return 0.0, 0.0
         ramp = min(1.0, (step - config.start_step + 1) / max(config.ramp_steps, 1))
-        return ramp * config.weight, ramp * config.teacher_weight
+        factor = ramp * config.interval
+        return factor * config.weight, factor * config.teacher_weight

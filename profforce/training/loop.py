@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from profforce.config import TrainConfig
+from profforce.config import MethodName, TrainConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
@@ -28,9 +28,15 @@ from profforce.training.seeds import derived_seed, generator
 from profforce.training.show import show_reading
 from profforce.training.signals import StopFlag, sigint_blocked, stop_on_signals
 from profforce.training.state import TrainState, detached, parameters_in_millions
-from profforce.training.step import FreeTexts, StepLosses, professor_forcing_step
+from profforce.training.step import (
+    FreeTexts,
+    StepLoss,
+    differentiate,
+    professor_forcing_step,
+)
 
 log = logging.getLogger(__name__)
+FORCED = ("gan/", "free/")
 
 
 def train(
@@ -105,6 +111,8 @@ class _Loop:
             self.device
         )
         self.seconds: dict[str, float] = {}
+        self.forced: dict[str, torch.Tensor] = {}
+        """The last such scalars since the last log line: they need not come with every step."""
         self.sampler = BucketSampler(
             state.corpus.train.num_frames.tolist(), self.config.trainer.batch_size, self.config.seed
         )
@@ -154,11 +162,9 @@ class _Loop:
         parts: list[dict[str, torch.Tensor]] = []
         for part in range(trainer.accumulate):
             losses = self._losses(next(batches), part)
-            (losses.model / trainer.accumulate).backward()
-            if losses.discriminator is not None and state.gates.discriminator_open:
-                (losses.discriminator / trainer.accumulate).backward()
-            parts.append(losses.scalars)
+            parts.append(differentiate(losses, trainer.accumulate))
         scalars = {name: torch.stack([p[name] for p in parts]).mean(0) for name in parts[0]}
+        self.forced |= {name: x for name, x in scalars.items() if name.startswith(FORCED)}
         scalars["loss/gradient_norm"] = clip_gradients(state.model, trainer.clip_norm)
         state.optimizer.step()
         state.optimizer.zero_grad()
@@ -174,15 +180,15 @@ class _Loop:
         self._spent("time/step_s", began)
         return scalars
 
-    def _losses(self, batch: Batch, part: int) -> StepLosses:
+    def _losses(self, batch: Batch, part: int) -> Iterator[StepLoss]:
         state, config = self.state, self.config
         batch = batch.to(self.device)
         number = state.step * config.trainer.accumulate + part
         state.batches_drawn += 1
         pool: PoolBatch | FreeTexts | None = None
-        if state.speaks:
+        if state.forces and config.method.name == MethodName.through_time:
             pool = state.texts_to_speak(number)
-        elif state.uses_pool:
+        elif state.forces:
             size = config.freerun.batch_size or config.trainer.batch_size
             pool = state.pool.draw(size, self.device)
         return professor_forcing_step(
@@ -193,27 +199,27 @@ class _Loop:
             pool,
             noise=PrenetNoise(derived_seed(config.seed, "noise", number), batch.indices),
             weights=state.gates.weights(state.step),
+            judge_learns=state.gates.discriminator_open,
             crop_generator=generator(config.seed, "crop", number),
             config=config,
         )
 
     def _refresh_pool(self) -> None:
-        state = self.state
-        if not state.uses_pool:
+        state, method = self.state, self.config.method
+        if method.name != MethodName.professor_forcing:
             return
-        if not state.pool.mels or state.pool.is_due(state.step, self.config.method.start_step):
-            began = time.perf_counter()
-            state.pool.refresh(state.mirror, state.step, self.device)
+        began = time.perf_counter()
+        if state.pool.advance(state.mirror, state.step, method.start_step, self.device):
             self._spent("time/pool_refresh_s", began)
 
     def _log(self, step: int, scalars: dict[str, torch.Tensor], pace: Pace) -> None:
         state = self.state
-        values = detached(scalars)
+        values = detached(self.forced | scalars)
         epoch = state.batches_drawn // len(self.sampler)
         values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
         values["time/epoch"] = epoch
         values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
-        if state.pool.mels:
+        if state.pool.samples.mels:
             values |= state.pool.summary(step)
         if "gan/accuracy" in values:
             values["gan/accuracy_average"] = state.gates.accuracy
@@ -222,7 +228,7 @@ class _Loop:
             values["mem/peak_mib"] = torch.cuda.max_memory_allocated(self.device) / 2**20
         else:
             values["mem/peak_mib"] = peak_memory_mib()
-        self.seconds = {}
+        self.seconds, self.forced = {}, {}
         self.run_log.write(step, values)
         note = "" if state.score is None else f"free-running score {state.score:.3f}"
         self.report(

@@ -1,23 +1,34 @@
 """The sample pool: utterances that the model made by itself, a little stale.
 
-Refreshed every N optimizer steps with G utterances in one large batch by the mirror; when to do
-so depends on the step number alone. Drawn without replacement.
+Refreshed every N optimizer steps with G utterances by the mirror; when to do so depends on the step
+number alone. Drawn without replacement. A refresh may begin some steps before its need, from the
+weights of that moment: what is drawn when depends on step numbers, never on how long it took.
 
 Shapes: B batch, S symbols, T mel frames, M mel channels.
 """
 
-from dataclasses import dataclass, replace
+import copy
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from profforce.config import FreerunConfig
+from profforce.config import FreerunConfig, Precision
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
-from profforce.models.free_run import FreeRun
+from profforce.kernels import free_run as kernel
+from profforce.models import native
+from profforce.models.free_run import workspace_bytes
 from profforce.models.mirror import Mirror
 from profforce.nn.noise import PrenetNoise
 from profforce.training.seeds import derived_seed, generator
+
+log = logging.getLogger(__name__)
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,24 @@ class PoolBatch:
     """The prenet's noise of the free run, so that the pass repeats its behaviour."""
 
 
+@dataclass(frozen=True)
+class Samples:
+    """What one refresh makes."""
+
+    made_at: int = -1
+    """Step whose weights spoke; -1 before the first refresh."""
+    due: int = -1
+    """Step from which on these are drawn; seeds the choice, the noise and the order."""
+    indices: list[int] = field(default_factory=list)
+    """Utterances of the corpus."""
+    mels: list[Tensor] = field(default_factory=list)
+    """``[T, M]`` each, on the CPU."""
+    stopped: list[bool] = field(default_factory=list)
+    """Whether the stop head ended it."""
+    workspace_mib: float = 0.0
+    """Most memory that was held to generate them, as estimated."""
+
+
 class SamplePool:
     """G generated utterances, each with its age and whether it stopped by itself."""
 
@@ -37,86 +66,152 @@ class SamplePool:
         self.config = config
         self.dataset = dataset
         self.seed = seed
-        self.made_at = -1
-        """Step of the last refresh; -1 before the first."""
+        self.samples = Samples()
         self.draws = 0
-        self.indices: list[int] = []
-        self.mels: list[Tensor] = []
-        self.stopped: list[bool] = []
+        self._pending: Future[Samples] | None = None
+        """What was begun ahead of its need."""
+        self._worker: ThreadPoolExecutor | None = None
 
     def is_due(self, step: int, start_step: int) -> bool:
         """Whether the pool has to be refreshed before ``step``."""
         return step >= start_step and (step - start_step) % self.config.every == 0
 
-    def refresh(self, mirror: Mirror, step: int, device: torch.device) -> FreeRun:
-        """Let the model speak G texts of the corpus by itself."""
-        self.indices = self._choose(step)
-        batch = collate([self.dataset[i] for i in self.indices]).to(device)
-        ratio = self.config.max_length_ratio
-        run = mirror.free_run(
-            batch.symbols,
-            batch.symbol_lengths,
-            (batch.mel_lengths * ratio).ceil().long().clamp(min=1),
-            noise=self._noise(step, torch.arange(len(self.indices), device=device)),
-            speakers=batch.speakers,
-            stop_threshold=self.config.stop_threshold,
-            refine=False,
-            alignments=False,
-        )
-        lengths = run.lengths.tolist()
-        self.mels = [mel[:n].cpu().clone() for mel, n in zip(run.mel_before, lengths, strict=True)]
-        self.stopped = run.stopped.tolist()
-        self.made_at, self.draws = step, 0
-        return run
+    def refresh(self, mirror: Mirror, step: int, device: torch.device) -> None:
+        """Let the model speak G texts of the corpus by itself, now."""
+        self._take(self._generate(mirror, step, step, device))
+
+    def begin(self, mirror: Mirror, step: int, device: torch.device) -> None:
+        """Begin at ``step`` what :meth:`advance` takes over ``ahead`` steps later."""
+        due = step + self.config.ahead
+        twin = Mirror(copy.deepcopy(mirror.model))
+        if device.type == "cpu":
+            self._worker = self._worker or ThreadPoolExecutor(1, "profforce-pool")
+            self._pending = self._worker.submit(self._generate, twin, step, due, device)
+        else:  # one queue of work a device: nothing would run beside the training
+            self._pending = Future()
+            self._pending.set_result(self._generate(twin, step, due, device))
+
+    def advance(self, mirror: Mirror, step: int, start_step: int, device: torch.device) -> bool:
+        """Do what has to be done before ``step``; whether the pool is new."""
+        new = False
+        if step >= start_step and (self.is_due(step, start_step) or not self.samples.mels):
+            made = None if self._pending is None else self._pending.result()
+            self._pending = None
+            if made is not None and made.due == step:
+                self._take(made)
+            else:
+                self.refresh(mirror, step, device)
+            new = True
+        if self.config.ahead and self.is_due(step + self.config.ahead, start_step):
+            self.begin(mirror, step, device)
+        return new
 
     def draw(self, size: int, device: torch.device) -> PoolBatch:
         """The next ``size`` utterances (at most G), shuffled anew when all were drawn."""
-        size = min(size, len(self.mels))
+        samples = self.samples
+        size = min(size, len(samples.mels))
         rows = [self._row(self.draws + i) for i in range(size)]
         self.draws += size
-        items = [replace(self.dataset[self.indices[row]], mel=self.mels[row]) for row in rows]
-        noise = self._noise(self.made_at, torch.tensor(rows, device=device))
+        items = [self.dataset.item(samples.indices[row], samples.mels[row]) for row in rows]
+        noise = self._noise(samples.due, torch.tensor(rows, device=device))
         return PoolBatch(collate(items).to(device), noise)
 
     def summary(self, step: int) -> dict[str, float]:
         """What is logged under ``pool/``."""
-        frames = [len(mel) for mel in self.mels]
-        real = [int(self.dataset.num_frames[i]) for i in self.indices]
+        samples = self.samples
+        frames = sum(len(mel) for mel in samples.mels)
+        real = sum(int(self.dataset.num_frames[i]) for i in samples.indices)
         return {
-            "pool/age_steps": float(step - self.made_at),
-            "pool/size": float(len(self.mels)),
-            "pool/stopped_fraction": sum(self.stopped) / max(len(self.stopped), 1),
-            "pool/length_ratio": sum(frames) / max(sum(real), 1),
-            "pool/memory_mib": sum(mel.numel() * 4 for mel in self.mels) / 2**20,
+            "pool/age_steps": float(step - samples.made_at),
+            "pool/size": float(len(samples.mels)),
+            "pool/stopped_fraction": sum(samples.stopped) / max(len(samples.stopped), 1),
+            "pool/length_ratio": frames / max(real, 1),
+            "pool/memory_mib": sum(mel.numel() * 4 for mel in samples.mels) / MIB,
+            "pool/workspace_mib": samples.workspace_mib,
         }
 
     def state_dict(self) -> dict[str, object]:
-        """Everything a resume needs; loadable with ``weights_only=True``."""
-        return {
-            "made_at": self.made_at,
-            "draws": self.draws,
-            "indices": list(self.indices),
-            "stopped": list(self.stopped),
-            "mels": list(self.mels),
-        }
+        """Everything a resume needs, what is under way included; for ``weights_only=True``."""
+        pending = None if self._pending is None else dict(vars(self._pending.result()))
+        return {"draws": self.draws, "samples": dict(vars(self.samples)), "pending": pending}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
-        for name in ("made_at", "draws", "indices", "stopped", "mels"):
-            setattr(self, name, state[name])
+        self.draws = state["draws"]
+        self.samples = Samples(**state["samples"])
+        self._pending = None
+        if state["pending"] is not None:
+            self._pending = Future()
+            self._pending.set_result(Samples(**state["pending"]))
 
-    def _choose(self, step: int) -> list[int]:
+    def _take(self, samples: Samples) -> None:
+        self.samples, self.draws = samples, 0
+
+    def _generate(self, mirror: Mirror, step: int, due: int, device: torch.device) -> Samples:
+        """Speak what is due at step ``due`` with the weights as they are at ``step``."""
+        indices = self._choose(due)
+        texts = self.dataset.texts(indices)
+        real = torch.from_numpy(self.dataset.num_frames[indices])
+        limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
+        held = workspace_bytes(mirror.model, texts.symbol_lengths, limit) / MIB
+        precision = _resolve(self.config.precision, mirror)
+        mels: list[Tensor] = [torch.empty(0)] * len(indices)
+        stopped = [False] * len(indices)
+        most = 0.0
+        for rows in _within(held, limit, self.config.max_memory_mib):
+            longest = int(texts.symbol_lengths[rows].max())
+            run = mirror.free_run(
+                texts.symbols[rows, :longest].to(device),
+                texts.symbol_lengths[rows].to(device),
+                limit[rows].to(device),
+                noise=self._noise(due, rows.to(device)),
+                speakers=texts.speakers[rows].to(device),
+                stop_threshold=self.config.stop_threshold,
+                refine=False,
+                alignments=False,
+                precision=precision,
+            )
+            lengths, by_head = run.lengths.tolist(), run.stopped.tolist()
+            for place, (row, mel) in enumerate(
+                zip(rows.tolist(), run.mel_before.cpu(), strict=True)
+            ):
+                mels[row], stopped[row] = mel[: lengths[place]].clone(), by_head[place]
+            most = max(most, float(held[rows].sum()))
+        return Samples(step, due, indices, mels, stopped, most)
+
+    def _choose(self, due: int) -> list[int]:
         """G indices without replacement; more than the corpus has start over."""
-        source = generator(self.seed, "pool", step)
+        source = generator(self.seed, "pool", due)
         chosen: list[int] = []
         while len(chosen) < self.config.pool_size:
             chosen += torch.randperm(len(self.dataset), generator=source).tolist()
         return chosen[: self.config.pool_size]
 
     def _row(self, draw: int) -> int:
-        lap, place = divmod(draw, len(self.mels))
-        source = generator(self.seed, f"draw-{self.made_at}", lap)
-        return int(torch.randperm(len(self.mels), generator=source)[place])
+        lap, place = divmod(draw, len(self.samples.mels))
+        source = generator(self.seed, f"draw-{self.samples.due}", lap)
+        return int(torch.randperm(len(self.samples.mels), generator=source)[place])
 
-    def _noise(self, step: int, rows: Tensor) -> PrenetNoise:
-        return PrenetNoise(derived_seed(self.seed, "pool-noise", step), rows)
+    def _noise(self, due: int, rows: Tensor) -> PrenetNoise:
+        return PrenetNoise(derived_seed(self.seed, "pool-noise", due), rows)
+
+
+def _within(held: Tensor, limit: Tensor, budget: float) -> Iterator[Tensor]:
+    """Utterances in parts of like length, each within ``budget`` or of one utterance."""
+    part: list[int] = []
+    total = 0.0
+    for row in limit.argsort(stable=True).tolist():
+        if part and total + float(held[row]) > budget:
+            yield torch.tensor(part)
+            part, total = [], 0.0
+        part.append(row)
+        total += float(held[row])
+    yield torch.tensor(part)
+
+
+def _resolve(precision: Precision, mirror: Mirror) -> str:
+    """What ``auto`` stands for here."""
+    if precision is not Precision.auto:
+        return precision.value
+    fast = native.obstacle(mirror.model) is None and kernel.is_fast("bfloat16")
+    return "bfloat16" if fast else "float32"

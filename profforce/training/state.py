@@ -75,16 +75,12 @@ class TrainState:
         """The last free-running score, lower is better."""
 
     @property
-    def uses_pool(self) -> bool:
-        """Whether the coming step trains on self-made utterances."""
+    def forces(self) -> bool:
+        """Whether the coming step trains on behaviour of the model on its own outputs."""
         method = self.config.method
-        return method.name == MethodName.professor_forcing and self.step >= method.start_step
-
-    @property
-    def speaks(self) -> bool:
-        """Whether the coming step free-runs within itself, with gradients through time."""
-        method = self.config.method
-        return method.name == MethodName.through_time and self.step >= method.start_step
+        since = self.step - method.start_step
+        active = method.name != MethodName.teacher_forcing and since >= 0
+        return active and since % method.interval == 0
 
     def texts_to_speak(self, number: int) -> FreeTexts:
         """Texts of the corpus, drawn without replacement and anew for each ``number``."""

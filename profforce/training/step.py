@@ -1,6 +1,6 @@
 """One step of professor forcing, as a pure function of its inputs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,12 +35,11 @@ class FreeTexts:
 
 
 @dataclass(frozen=True)
-class StepLosses:
-    """What one batch gives: two losses to differentiate and scalars to log."""
+class StepLoss:
+    """A part of a step's loss."""
 
-    model: Tensor
-    discriminator: Tensor | None
-    """None without free-running behaviour."""
+    value: Tensor | None
+    """To be differentiated before the next part is asked for; None where nothing is to learn."""
     scalars: dict[str, Tensor]
     """Detached values under their TensorBoard names."""
 
@@ -54,13 +53,16 @@ def professor_forcing_step(
     *,
     noise: PrenetNoise,
     weights: tuple[float, float],
+    judge_learns: bool,
     crop_generator: torch.Generator,
     config: TrainConfig,
-) -> StepLosses:
+) -> Iterator[StepLoss]:
     """Losses of a real batch and, with a pool, of professor forcing (arXiv:1610.09038, eq. 2-4).
 
     The batch model runs teacher-forced once on the real frames and once on frames it made itself;
-    the discriminator tells the two behaviours apart and the model learns to make them alike.
+    the discriminator tells the two behaviours apart and the model learns to make them alike. The
+    losses come one after the other, so that the graph of one pass is gone before the next is
+    built: the memory is that of one pass. (Only C_t > 0 needs both at once.)
 
     Args:
         model: in training mode.
@@ -70,15 +72,19 @@ def professor_forcing_step(
         pool: texts and self-made mels, texts to speak now, or None for plain teacher forcing.
         noise: the prenet's noise of the real pass.
         weights: (C_f, C_t); with both at 0 the pool pass needs no gradient.
+        judge_learns: discriminator and control get a loss, not only a reading.
         crop_generator: draws the crops.
         config: loss weights and discriminator settings.
     """
+    to_free, to_teacher = weights
     real_pass = teacher_forced(model, real, noise)
     loss, scalars = _reconstruction(model, real_pass, real, config)
+    if pool is None or to_teacher == 0:
+        yield StepLoss(loss, scalars)
+        loss, scalars = loss.new_zeros(()), {}
     if pool is None:
-        return StepLosses(loss, None, scalars)
+        return
 
-    to_free, to_teacher = weights
     with torch.set_grad_enabled(to_free > 0):
         free_pass, free_lengths = _free_running(model, pool, config, scalars)
     behaved, generated, lengths = _crops(
@@ -94,17 +100,30 @@ def professor_forcing_step(
                 alike = gan_loss(discriminator(behaved, lengths), False, kind)
                 loss = loss + to_teacher * alike
                 scalars["gan/teacher_forced"] = alike.detach()
+        yield StepLoss(loss, scalars)
+        scalars = {}
 
     # both halves in one batch: half the calls of a small recurrent network
     both = torch.cat([behaved, generated]).detach()
-    real_logits, pool_logits = discriminator(both, lengths.repeat(2)).chunk(2)
-    told = gan_loss(real_logits, True, kind) + gan_loss(pool_logits, False, kind)
-    real_length, pool_length = control(both).chunk(2)
-    controlled = gan_loss(real_length, True, kind) + gan_loss(pool_length, False, kind)
+    with torch.set_grad_enabled(judge_learns):
+        real_logits, pool_logits = discriminator(both, lengths.repeat(2)).chunk(2)
+        told = gan_loss(real_logits, True, kind) + gan_loss(pool_logits, False, kind)
+        real_length, pool_length = control(both).chunk(2)
+        controlled = gan_loss(real_length, True, kind) + gan_loss(pool_length, False, kind)
     scalars["gan/discriminator"] = told.detach()
     scalars["gan/accuracy"] = accuracy(real_logits, pool_logits).detach()
     scalars["gan/length_only_accuracy"] = accuracy(real_length, pool_length).detach()
-    return StepLosses(loss, told + controlled, scalars)
+    yield StepLoss(told + controlled if judge_learns else None, scalars)
+
+
+def differentiate(losses: Iterable[StepLoss], parts: int = 1) -> dict[str, Tensor]:
+    """Add the gradients of one batch out of ``parts``; returns the scalars of all its losses."""
+    scalars: dict[str, Tensor] = {}
+    for loss in losses:
+        if loss.value is not None:
+            (loss.value / parts).backward()
+        scalars |= loss.scalars
+    return scalars
 
 
 def teacher_forced(

@@ -12,7 +12,7 @@ from profforce.app import main
 from profforce.bench import epoch, train
 from profforce.bench.noise import noise_corpus, spread_lengths
 from profforce.bench.report import Row
-from profforce.bench.steps import StepKind, TrainingSteps
+from profforce.bench.steps import Free, StepKind, TrainingSteps
 from profforce.bench.suite import find_suite
 from profforce.commands.bench import _bench_settings
 from profforce.config import (
@@ -24,7 +24,8 @@ from profforce.config import (
     TrainingBenchConfig,
 )
 from profforce.errors import UserError
-from profforce.training.step import professor_forcing_step
+from profforce.training.pool import PoolBatch
+from profforce.training.step import FreeTexts, differentiate, professor_forcing_step
 
 CPU = torch.device("cpu")
 SMALL_WORDS = [
@@ -104,7 +105,7 @@ def test_a_step_is_that_of_the_loop(training: TrainConfig) -> None:
     steps, other = make_steps(training), make_steps(training)
     batch = steps.batch([0, 1])
     torch.manual_seed(3)
-    steps.take(StepKind(pool=False), batch, None)
+    steps.take(StepKind(Free.none), batch, None)
     state = other.state
     torch.manual_seed(3)
     noise = epoch_noise(training, batch)
@@ -116,10 +117,11 @@ def test_a_step_is_that_of_the_loop(training: TrainConfig) -> None:
         None,
         noise=noise,
         weights=(0.0, 0.0),
+        judge_learns=True,
         crop_generator=torch.Generator(),
         config=training,
     )
-    losses.model.backward()
+    differentiate(losses)
     torch.nn.utils.clip_grad_norm_(state.model.parameters(), training.trainer.clip_norm)
     state.optimizer.step()
     torch.testing.assert_close(weights_of(steps), weights_of(other))
@@ -136,34 +138,33 @@ def test_every_way_to_step_does_what_its_name_says(
 ) -> None:
     from profforce.bench import steps as module
 
-    seen: list[tuple[bool, tuple[float, float], bool, int | None]] = []
+    seen: list[tuple[object, ...]] = []
 
-    def spy(model, *others, **settings):  # type: ignore[no-untyped-def]
-        seen.append(
-            (
-                others[3] is not None,
-                settings["weights"],
-                model.recompute_activations,
-                model.segment_steps,
-            )
-        )
-        return professor_forcing_step(model, *others, **settings)
+    def spy(model, judge, control, real, made, **settings):  # type: ignore[no-untyped-def]
+        method = settings["config"].method
+        how = (model.recompute_activations, method.recompute_steps, model.segment_steps)
+        seen.append((type(made), settings["weights"], *how))
+        return professor_forcing_step(model, judge, control, real, made, **settings)
 
     monkeypatch.setattr(module, "professor_forcing_step", spy)
-    settings = replace(training, method=MethodConfig(MethodName.professor_forcing, weight=0.3))
-    made = make_steps(settings)
-    pool = made.generate(2).draw(2, CPU)
-    for kind in train.KINDS.values():
-        made.take(kind, made.batch([0, 1]), pool)
-    none, on = (0.0, 0.0), (0.3, 0.0)
-    assert dict(zip(train.KINDS, seen, strict=True)) | {"teacher_forcing": seen[0]} == {
-        "teacher_forcing": (False, on, False, None),
-        "professor_forcing": (True, on, False, None),
-        "professor_forcing_shut": (True, none, False, None),
-        "teacher_forcing_recompute": (False, on, True, None),
-        "professor_forcing_recompute": (True, on, True, None),
-        "teacher_forcing_segments": (False, on, False, 16),
-        "professor_forcing_segments": (True, on, False, 16),
+    method = MethodConfig(MethodName.professor_forcing, weight=0.3)
+    settings = TrainingBenchConfig(suite="train", training=replace(training, method=method))
+    case = {"B": 2, "T": 40, "S": 5}
+    forms = find_suite("train").forms(list(train.KINDS), case, settings, CPU)
+    seen.clear()
+    for form in forms.values():
+        form.run()
+    none, on, nothing = (0.0, 0.0), (0.3, 0.0), type(None)
+    assert dict(zip(forms, seen, strict=True)) == {
+        "teacher_forcing": (nothing, on, False, None, None),
+        "professor_forcing": (PoolBatch, on, False, None, None),
+        "professor_forcing_shut": (PoolBatch, none, False, None, None),
+        "through_time": (FreeTexts, on, False, None, None),
+        "teacher_forcing_recompute": (nothing, on, True, 8, None),
+        "professor_forcing_recompute": (PoolBatch, on, True, 8, None),
+        "through_time_recompute": (FreeTexts, on, True, 8, None),
+        "teacher_forcing_segments": (nothing, on, False, None, 16),
+        "professor_forcing_segments": (PoolBatch, on, False, None, 16),
     }
 
 
@@ -175,9 +176,9 @@ def test_steps_change_model_and_discriminator(training: TrainConfig) -> None:
         return torch.cat([p.detach().flatten() for p in steps.state.judges.parameters()])
 
     weights, told = weights_of(steps), judge()
-    steps.take(StepKind(pool=False), steps.batch([0, 1]), None)
+    steps.take(StepKind(Free.none), steps.batch([0, 1]), None)
     assert not torch.equal(weights, weights_of(steps)) and torch.equal(told, judge())
-    steps.take(StepKind(pool=True), steps.batch([0, 1]), pool)
+    steps.take(StepKind(Free.pool), steps.batch([0, 1]), pool)
     assert not torch.equal(told, judge())
     assert all(p.grad is None for p in steps.state.model.parameters())
 
@@ -186,15 +187,14 @@ def test_accumulated_batches_are_part_of_a_step(training: TrainConfig) -> None:
     steps = make_steps(replace(training, trainer=replace(training.trainer, accumulate=3)))
     calls = []
     steps.state.model.register_forward_hook(lambda *_: calls.append(None))
-    steps.take(StepKind(pool=False), steps.batch([0, 1]), None)
+    steps.take(StepKind(Free.none), steps.batch([0, 1]), None)
     assert len(calls) == 3
 
 
 def test_free_runs_are_as_long_as_the_recordings(training: TrainConfig) -> None:
     steps = TrainingSteps(training, noise_corpus(training, [(9, 3), (14, 5), (30, 9)]), CPU)
-    pool = steps.generate(6)
-    assert sorted(len(mel) for mel in pool.mels) == [9, 9, 14, 14, 30, 30]
-    assert not any(pool.stopped)
+    batch = steps.generate(6).draw(6, CPU).batch
+    assert sorted(batch.mel_lengths.tolist()) == [9, 9, 14, 14, 30, 30]
 
 
 def test_noise_has_the_lengths_asked_for(training: TrainConfig) -> None:
@@ -216,7 +216,7 @@ def test_segments_are_left_out_where_the_model_has_none(caplog: pytest.LogCaptur
     groups = find_suite("train").groups(_bench_settings(words), CPU)
     assert "teacher_forcing_recompute" in groups
     assert not any(name.endswith("_segments") for name in groups)
-    assert "segments are left out: trainer.segment_steps" in caplog.text
+    assert "teacher_forcing_segments is left out: trainer.segment_steps" in caplog.text
 
 
 def test_the_train_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,13 +239,14 @@ def test_the_epoch_command_gives_overrides_to_paste(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(epoch, "POOL_SIZES", (2, 4, 8))
+    monkeypatch.setattr(epoch, "STEPS_LASTING", (1, 2, 4))
     words = ["suite=epoch", "shapes=[2x12x5]", "budget=0.2", "max_uses=3", *SMALL_WORDS, *QUICK]
     assert main(["bench", *words, "--json", "e.json", "--markdown", "e.md"]) == 0
     found = json.loads(Path("e.json").read_text())
     rows = {row["form"]: row["ms_median"] for row in found["rows"]}
     assert list(rows) == [
         "teacher_forcing", "professor_forcing", "generate_2", "generate_4", "generate_8",
+        "generate_64",
     ]  # fmt: skip
     best = found["recommended"]
     for pair in found["grid"]:
@@ -264,6 +265,15 @@ def test_the_epoch_command_gives_overrides_to_paste(
     assert (freerun.every, freerun.pool_size) == (best["every"], best["pool_size"])
 
 
+def test_the_pools_are_what_steps_use_and_what_is_set() -> None:
+    names = find_suite("epoch").groups(_bench_settings(["suite=epoch"]), CPU)
+    assert list(names)[2:] == [f"generate_{4 * n}" for n in (2, 4, 8, 16, 32, 64)]
+    words = ["suite=epoch", "shapes=[3x20x5]", "freerun.batch_size=null", "freerun.pool_size=50"]
+    names = find_suite("epoch").groups(_bench_settings([*words, "trainer.accumulate=2"]), CPU)
+    assert list(names)[2:5] == ["generate_12", "generate_24", "generate_48"]
+    assert list(names)[5] == "generate_50"
+
+
 def rows_of(times: dict[str, float]) -> list[Row]:
     case = {"B": 8, "T": 100, "S": 10}
     return [Row("epoch", case, name, value, 0.0, None, None) for name, value in times.items()]
@@ -274,8 +284,8 @@ def test_the_advice_tells_what_the_settings_cost_and_what_cannot_be() -> None:
     settings = _bench_settings(words)
     rows = rows_of({"teacher_forcing": 100, "professor_forcing": 190, "generate_64": 100})
     derived = epoch.EpochSuite().derive(rows, settings)
-    assert "recommended: freerun.every=10 freerun.pool_size=64" in derived.advice
-    assert "each sample used 0.625 times, 4.5 steps stale on average, 9 at most" in derived.advice
+    assert "recommended: freerun.every=16 freerun.pool_size=64" in derived.advice
+    assert "each sample used 1x, 7.5 steps stale on average, 15 at most" in derived.advice
     assert "as set:      freerun.every=100 freerun.pool_size=64" in derived.advice
     slow = rows_of({"teacher_forcing": 100, "professor_forcing": 190, "generate_16": 1000})
     derived = epoch.EpochSuite().derive(slow, settings)
@@ -295,7 +305,7 @@ def test_every_way_to_step_sees_the_same_batches(training: TrainConfig) -> None:
 
     steps.batch = record  # type: ignore[method-assign]
     for current in (False, True):
-        run = epoch._stepping(steps, StepKind(pool=current))
+        run = epoch._stepping(steps, StepKind(Free.pool if current else Free.none))
         seen[current].clear()
         for _ in range(4):
             run()

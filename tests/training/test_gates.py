@@ -32,3 +32,7 @@ def test_the_average_moves_by_its_decay() -> None:
     both = gates(0.5, gate_decay=0.9)
     both.update(1.0)
     assert both.accuracy == pytest.approx(0.55)
+
+
+def test_terms_that_come_less_often_weigh_as_many_times_as_much() -> None:
+    assert gates(0.9, interval=4).weights(20) == pytest.approx((0.8, 0.4))

@@ -300,6 +300,16 @@ def test_divergence_stops_the_run_and_spares_its_checkpoints(
     assert all(p.isfinite().all() for p in model.parameters())
 
 
+def test_the_terms_come_every_interval_from_the_start_step_on(
+    config: TrainConfig, run_dir: Path
+) -> None:
+    method = replace(config.method, start_step=2, interval=3)
+    config = changed(replace(config, method=method), steps=9, log_every=1)
+    train(config, run_dir)
+    rows = [row for row in metrics(run_dir) if "loss/total" in row]
+    assert [row["step"] - 1 for row in rows if "gan/accuracy" in row] == [2, 5, 8]
+
+
 def test_accumulated_scalars_are_means_over_the_parts(
     config: TrainConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,8 +317,8 @@ def test_accumulated_scalars_are_means_over_the_parts(
     inner = loop.professor_forcing_step
 
     def watch(*args: Any, **kwargs: Any) -> Any:
-        losses = inner(*args, **kwargs)
-        seen.append(float(losses.scalars["loss/total"]))
+        losses = list(inner(*args, **kwargs))
+        seen.append(float(losses[0].scalars["loss/total"]))
         return losses
 
     monkeypatch.setattr(loop, "professor_forcing_step", watch)

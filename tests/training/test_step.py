@@ -1,5 +1,6 @@
 """The professor-forcing step: its losses and whom they move."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,15 +14,24 @@ from profforce.nn.noise import PrenetNoise
 from profforce.training.crops import paired_crops
 from profforce.training.seeds import generator
 from profforce.training.state import TrainState
-from profforce.training.step import frozen, professor_forcing_step, teacher_forced
+from profforce.training.step import (
+    StepLoss,
+    differentiate,
+    frozen,
+    professor_forcing_step,
+    teacher_forced,
+)
 
 CPU = torch.device("cpu")
 
 
-def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+def parts(
+    state: TrainState, weights: tuple[float, float], *, judge_learns: bool = True
+) -> Iterator[StepLoss]:
     state.pool.refresh(state.mirror, 2, CPU)
     batch = collate([state.corpus.train[i] for i in range(4)])
-    out = professor_forcing_step(
+    torch.manual_seed(0)  # dropout
+    return professor_forcing_step(
         state.model,
         state.discriminator,
         state.control,
@@ -29,11 +39,15 @@ def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tenso
         state.pool.draw(4, CPU),
         noise=PrenetNoise(0, batch.indices),
         weights=weights,
+        judge_learns=judge_learns,
         crop_generator=generator(0, "crop", 0),
         config=state.config,
     )
-    assert out.discriminator is not None
-    return out.model, out.discriminator
+
+
+def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+    *own, judged = [part.value for part in parts(state, weights)]
+    return sum(own), judged
 
 
 def test_each_loss_moves_its_own_network_only(config: TrainConfig, corpus: Corpus) -> None:
@@ -152,3 +166,73 @@ def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
         expected = expected + gan_loss(state.discriminator(half, lengths), is_real, kind_of_loss)
         expected = expected + gan_loss(state.control(half), is_real, kind_of_loss)
     torch.testing.assert_close(told, expected)
+
+
+@pytest.mark.parametrize("weights", [(0.5, 0.0), (0.5, 0.1), (0.0, 0.0)])
+def test_losses_one_after_the_other_add_up_to_the_same_gradients(
+    config: TrainConfig, corpus: Corpus, weights: tuple[float, float]
+) -> None:
+    whole, single = (TrainState(config, corpus, CPU) for _ in range(2))
+    for state in (whole, single):
+        state.set_mel_statistics()
+    model_loss, judge_loss = losses(whole, weights)
+    (model_loss + judge_loss).backward()
+    scalars = differentiate(parts(single, weights))
+    for ours, theirs in (
+        (single.model.parameters(), whole.model.parameters()),
+        (single.judges.parameters(), whole.judges.parameters()),
+    ):
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+    assert {"loss/total", "gan/accuracy", "gan/discriminator"} <= set(scalars)
+    assert ("gan/free_running" in scalars) == (weights != (0.0, 0.0))
+
+
+class Held:
+    """Counts the bytes that graphs hold for their backward passes."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def pack(self, x: torch.Tensor) -> "Kept":
+        return Kept(self, x)
+
+
+class Kept:
+    """A tensor that a graph holds; its owner knows when it is let go."""
+
+    def __init__(self, owner: Held, x: torch.Tensor) -> None:
+        self.owner, self.x, self.size = owner, x, x.numel() * x.element_size()
+        owner.now += self.size
+        owner.most = max(owner.most, owner.now)
+
+    def __del__(self) -> None:
+        self.owner.now -= self.size
+
+
+def test_a_step_holds_one_pass_at_a_time(config: TrainConfig, corpus: Corpus) -> None:
+    most = {}
+    for name in ("teacher_forcing", "one by one", "at once"):
+        state = TrainState(config, corpus, CPU)
+        state.set_mel_statistics()
+        with torch.no_grad():
+            state.model.stop_out.bias.fill_(-9)  # generated as long as recorded, at least
+        held = Held()
+        with torch.autograd.graph.saved_tensors_hooks(held.pack, lambda kept: kept.x):
+            if name == "teacher_forcing":
+                differentiate([next(parts(state, (0.5, 0.0)))])
+            elif name == "one by one":
+                differentiate(parts(state, (0.5, 0.0)))
+            else:
+                losses(state, (0.5, 0.0))
+        most[name] = held.most
+    assert most["at once"] > 1.8 * most["teacher_forcing"]
+    assert most["one by one"] < 1.6 * most["teacher_forcing"]  # generated frames are 1.5 times more
+
+
+def test_a_judge_that_rests_gets_a_reading_and_no_loss(config: TrainConfig, corpus: Corpus) -> None:
+    state = TrainState(config, corpus, CPU)
+    state.set_mel_statistics()
+    scalars = differentiate(parts(state, (0.5, 0.0), judge_learns=False))
+    assert 0 <= float(scalars["gan/accuracy"]) <= 1
+    assert all(p.grad is None for p in state.judges.parameters())

@@ -17,7 +17,7 @@ from profforce.nn.noise import PrenetNoise
 from profforce.training.loop import train
 from profforce.training.seeds import generator
 from profforce.training.state import TrainState
-from profforce.training.step import professor_forcing_step
+from profforce.training.step import differentiate, professor_forcing_step
 
 CPU = torch.device("cpu")
 
@@ -50,14 +50,17 @@ def step_gradients(
         state.texts_to_speak(0),
         noise=PrenetNoise(0, batch.indices),
         weights=weights,
+        judge_learns=True,
         crop_generator=generator(0, "crop", 0),
         config=config,
     )
-    losses.model.backward()
+    *own, judged = losses
+    scalars = differentiate(own)
     assert all(p.grad is None for p in state.judges.parameters())
-    assert losses.discriminator is not None and losses.discriminator.requires_grad
+    scalars |= differentiate([judged])
+    assert all(p.grad is not None for p in state.judges.parameters())
     grads = {n: p.grad for n, p in state.model.named_parameters() if p.grad is not None}
-    return grads, losses.scalars
+    return grads, scalars
 
 
 def test_the_discriminator_s_gradient_reaches_the_model_through_the_run(
@@ -91,9 +94,9 @@ def test_every_step_speaks_other_texts_and_a_step_the_same(
     assert first.noise.seed == again.noise.seed != other.noise.seed
     assert not torch.equal(first.batch.indices, other.batch.indices)
     assert len(first.batch) == len(set(first.batch.indices.tolist())) == 4
-    assert not state.speaks and not state.uses_pool
+    assert not state.forces
     state.step = through_time.method.start_step
-    assert state.speaks and not state.uses_pool
+    assert state.forces
 
 
 class StopAt:
