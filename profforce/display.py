@@ -143,23 +143,32 @@ def show_findings(findings: Sequence["Finding"]) -> None:
 
 def show_bench(report: "BenchReport") -> None:
     """The table of ``profforce bench`` on stdout, and what it was measured on."""
-    from profforce.bench.report import COLUMNS, cells
+    from profforce.bench.report import filled
 
-    _, form, *figures = COLUMNS
+    (_, form, *figures), rows = filled(report)
     table = Table(form, box=None)
     for title in figures:
         table.add_column(title, justify="right")
     heading = ""
-    for row in report.rows:
-        case, *shown = cells(report, row)
+    for case, *shown in rows:
         if case != heading:
             heading = case
             table.add_row(case, style="cyan")
-        table.add_row(*shown, style="bold" if row.form.startswith("ours") else "")
+        table.add_row(*shown, style="bold" if shown[0].startswith("ours") else "")
     console = Console(soft_wrap=True)
     if not console.is_terminal:
         console = Console(soft_wrap=True, width=PLAIN_WIDTH)
     console.print(table, markup=False)
+    if derived := report.derived:
+        first, *others = derived.columns
+        second = Table(first, title=derived.title, title_justify="left", box=None)
+        for title in others:
+            second.add_column(title, justify="right")
+        for line in derived.lines:
+            second.add_row(*line)
+        console.print("", second)
+        if derived.advice:
+            console.print(f"\n{derived.advice}\n", markup=False, highlight=False)
     facts = ", ".join(
         f"{key} {value}" for key, value in report.environment.items() if value is not None
     )

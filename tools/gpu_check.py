@@ -5,8 +5,8 @@
 In turn, each in a process of its own with what is left of the time as its limit: compile every
 kernel for the device; run tests/gpu; time forward, backward and recurrent step beside softmax
 attention and the floor that the memory's speed sets; do so again in turn with
-flash-linear-attention, where that is installed; look for memory errors and races with
-compute-sanitizer, where that is.
+flash-linear-attention, where that is installed; run the other suites of profforce bench at sizes
+that fill a GPU; look for memory errors and races with compute-sanitizer, where that is.
 Exits with 0 if all is well, 1 if a step failed, 2 without a GPU.
 """
 
@@ -27,7 +27,27 @@ ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 7.5
 HEADS, STEPS, WIDTH = 8, 2000, 64
 DTYPES = ("bfloat16", "float32")
+SUITE_FILE = "suite-"
+"""Beginning of the names of the files that the suites leave."""
 SANITIZERS = ("memcheck", "racecheck")
+LAYERS = 4
+MODEL = (
+    "model.width=512",
+    "model.feedforward_width=2048",
+    "model.num_heads=8",
+    "model.decoder_layers=4",
+    "model.reduction_factor=1",
+    "freerun.batch_size=8",
+    "trainer.batch_size=8",
+)
+"""Of the suites that time a training: one frame a step, as the recurrent form likes it least."""
+SUITES: dict[str, tuple[tuple[str, ...], float]] = {
+    "attention": ((), 110),
+    "decode": ((), 40),
+    "train": (("shapes=[8x500x40]", *MODEL), 80),
+    "epoch": (("shapes=[8x500x40]", *MODEL), 90),
+}
+"""Settings of each suite and its most seconds; those of attention depend on the memory."""
 GRAPH_STEPS = 64
 """Recurrent steps captured into one CUDA graph, so that their time is not that of launching."""
 
@@ -100,6 +120,7 @@ def plan(folder: Path, batch: int | None) -> list[Step]:
         Step("tests", [*tests, str(ROOT / "tests/gpu")], 120, no_pytest),
         Step("times", [*this, "--part", "times"], 90),
         Step("peers", [*this, "--part", "peers"], 60, no_peers),
+        *(Step(name, suite(name, folder, batch), limit) for name, (_, limit) in SUITES.items()),
         *(
             Step(
                 tool,
@@ -110,6 +131,26 @@ def plan(folder: Path, batch: int | None) -> list[Step]:
             for tool in SANITIZERS
         ),
     ]
+
+
+def suite(name: str, folder: Path, batch: int | None) -> list[str]:
+    """The command that runs a suite of the bench into ``folder``."""
+    words, _ = SUITES[name]
+    if name == "attention":
+        sizes = f"{STEPS}x{LAYERS}x{HEADS}x{HEADS * WIDTH}"
+        most = min(batch or 128, stack_batch())
+        words = (f"shapes=[{','.join(f'{b}x{sizes}' for b in sorted({min(8, most), most}))}]",)
+    command = [sys.executable, "-m", "profforce", "bench", f"suite={name}", "device=cuda", *words]
+    options = ["repeats=3", "peers=true", "--json", str(folder / f"{SUITE_FILE}{name}.json")]
+    return [*command, *options]
+
+
+def stack_batch() -> int:
+    """Utterances whose activations in a stack of layers fit into the memory that is free."""
+    import torch
+
+    free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 2**40
+    return fitting_batch(free, tensors=40 * LAYERS)
 
 
 def run_steps(steps: Sequence[Step], seconds: float) -> list[Outcome]:
@@ -150,7 +191,11 @@ def collect(folder: Path) -> dict[str, Any]:
     """What the parts left behind."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
-        found |= json.loads(path.read_text())
+        result = json.loads(path.read_text())
+        if path.stem.startswith(SUITE_FILE):
+            found.setdefault("suites", {})[path.stem.removeprefix(SUITE_FILE)] = result
+        else:
+            found |= result
     return found
 
 
@@ -175,7 +220,17 @@ def table(result: dict[str, Any]) -> str:
         if peer_rows := result.get("peer_rows"):
             lines += ["", "in turn with flash-linear-attention:"]
             lines += [shape.format(*_cells(row)) for row in peer_rows]
+    for name, found in result.get("suites", {}).items():
+        lines += ["", f"suite {name}:", *map(_suite_line, found["rows"])]
+        if best := found.get("recommended"):
+            lines.append(f"recommended: {best['overrides']} ({best['ratio']:.2f} x)")
     return "\n".join(lines)
+
+
+def _suite_line(row: dict[str, Any]) -> str:
+    case = " ".join(f"{size}={number}" for size, number in row["case"].items())
+    memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:9.0f} MiB"
+    return f"{case:<32} {row['form']:<42} {row['ms_median']:11.3f} ms {memory}"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -277,10 +332,10 @@ def measure(batch: int | None, *, peers: bool) -> tuple[dict[str, Any], list[dic
     return {**environment(config, device), "copy_gb_s": rate / 1e9}, rows
 
 
-def fitting_batch(free_bytes: int) -> int:
-    """128, or less where some twenty float32 tensors of the inputs' size would not fit."""
+def fitting_batch(free_bytes: int, tensors: int = 20) -> int:
+    """128, or less where so many float32 tensors of the inputs' size would not fit."""
     utterance = HEADS * STEPS * WIDTH * 4
-    return max(1, min(128, int(free_bytes / (20 * utterance))))
+    return max(1, min(128, int(free_bytes / (tensors * utterance))))
 
 
 def copy_rate(device: Any) -> float:

@@ -4,8 +4,8 @@ Measured, with lengths spread from half to one and a half of the means, or those
 ``data=`` or ``data.root=`` names one:
 
 - ``teacher_forcing``, ``professor_forcing``: an optimizer step on batches as a run draws them;
-- ``generate_16`` ... ``generate_512``: refreshing a pool of so many utterances, each as long as the
-  recording of its text.
+- ``generate_G``: refreshing a pool of G utterances, each as long as the recording of its text, for
+  G = ``freerun.pool_size`` and for what 2, 4, ... 64 steps use.
 
 From these follow, for a grid of N (``freerun.every``) and G (``freerun.pool_size``), the time of a
 step with generating spread over the steps, how often each sample is used and how stale it gets; and
@@ -24,7 +24,7 @@ import torch
 from profforce.bench.noise import noise_corpus, spread_lengths
 from profforce.bench.refresh import Choice, Times, choice, grid, recommend
 from profforce.bench.report import Derived, Row, number, rounded
-from profforce.bench.steps import StepKind, TrainingSteps, training_of
+from profforce.bench.steps import Free, StepKind, TrainingSteps, training_of
 from profforce.bench.suite import Case, Form, Suite
 from profforce.bench.train import DEMO_FRAMES, DEMO_SYMBOLS, parse_shape
 from profforce.config import BenchConfig, TrainConfig, TrainingBenchConfig
@@ -32,9 +32,10 @@ from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
 
-POOL_SIZES = (16, 32, 64, 128, 256, 512)
+STEPS_LASTING = (2, 4, 8, 16, 32, 64)
+"""How many steps the pools last whose making is timed."""
 NOISE_UTTERANCES = 512
-KINDS = {"teacher_forcing": StepKind(pool=False), "professor_forcing": StepKind(pool=True)}
+KINDS = {"teacher_forcing": StepKind(Free.none), "professor_forcing": StepKind(Free.pool)}
 GENERATE = "generate_"
 
 
@@ -66,15 +67,15 @@ class EpochSuite:
 
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
         """Each form by itself."""
-        return {name: [name] for name in (*KINDS, *(f"{GENERATE}{size}" for size in POOL_SIZES))}
+        sizes = pool_sizes(_with_batch(config))
+        return {name: [name] for name in (*KINDS, *(f"{GENERATE}{size}" for size in sizes))}
 
     def forms(
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device
     ) -> dict[str, Form]:
         """Steps over the batches of an epoch in turn, the same ones for each way to step."""
         settings = training_of(config)
-        trainer = replace(settings.training.trainer, batch_size=case["B"])
-        training = replace(settings.training, trainer=trainer)
+        training = _with_batch(config, case["B"])
         steps = TrainingSteps(training, _corpus_of(case, settings), device)
         made: dict[str, Form] = {}
         for name in names:
@@ -86,15 +87,23 @@ class EpochSuite:
 
     def derive(self, rows: Sequence[Row], config: BenchConfig) -> Derived:
         """The grid of N and G, and the pair to take."""
-        training = training_of(config).training
-        times = times_of(rows, training, rows[0].case["B"])
+        training = _with_batch(config)
+        times = times_of(rows, training)
         best = recommend(times, config.budget, config.max_uses)
         pairs = grid(times, best)
         return Derived(
             title="Time of a step against teacher forcing, and uses of a sample",
             columns=("N", "steps stale", *(f"G={size}" for size in times.generate)),
             lines=_lines(pairs),
-            data={"grid": [_record(pair) for pair in pairs], "recommended": _recommended(best)},
+            data={
+                "grid": [_record(pair) for pair in pairs],
+                "recommended": _recommended(best),
+                "limits": {
+                    "budget": config.budget,
+                    "max_uses": config.max_uses,
+                    "without_generating": times.professor_forcing / times.teacher_forcing,
+                },
+            },
             advice=_advice(best, config, choice_now(times, training)),
         )
 
@@ -102,10 +111,22 @@ class EpochSuite:
 SUITE: Suite = EpochSuite()
 
 
-def times_of(rows: Sequence[Row], training: TrainConfig, batch_size: int) -> Times:
+def pool_sizes(training: TrainConfig) -> list[int]:
+    """G to measure: that of the settings, and what some numbers of steps use."""
+    used = used_a_step(training)
+    own = training.freerun.pool_size
+    return sorted({*(used * steps for steps in STEPS_LASTING), *([own] if own >= used else [])})
+
+
+def used_a_step(training: TrainConfig) -> int:
+    """Utterances of the pool that an optimizer step uses."""
+    a_batch = training.freerun.batch_size or training.trainer.batch_size
+    return a_batch * training.trainer.accumulate
+
+
+def times_of(rows: Sequence[Row], training: TrainConfig) -> Times:
     """The medians by their meaning."""
     found = {row.form: row.ms_median for row in rows}
-    a_batch = training.freerun.batch_size or batch_size
     return Times(
         teacher_forcing=found["teacher_forcing"],
         professor_forcing=found["professor_forcing"],
@@ -114,7 +135,7 @@ def times_of(rows: Sequence[Row], training: TrainConfig, batch_size: int) -> Tim
             for name, value in found.items()
             if name.startswith(GENERATE)
         },
-        used_a_step=a_batch * training.trainer.accumulate,
+        used_a_step=used_a_step(training),
     )
 
 
@@ -124,6 +145,15 @@ def choice_now(times: Times, training: TrainConfig) -> Choice | None:
     if freerun.pool_size not in times.generate:
         return None
     return choice(times, freerun.every, freerun.pool_size)
+
+
+def _with_batch(config: BenchConfig, size: int | None = None) -> TrainConfig:
+    """The training with batches of ``size``, or as large as the shape says if there is one."""
+    training = training_of(config).training
+    if size is None and config.shapes:
+        size = parse_shape(config.shapes[0])["B"]
+    trainer = replace(training.trainer, batch_size=size or training.trainer.batch_size)
+    return replace(training, trainer=trainer)
 
 
 def _corpus_of(case: Case, settings: TrainingBenchConfig) -> Corpus:
@@ -151,7 +181,7 @@ def _stepping(steps: TrainingSteps, kind: StepKind) -> Callable[[], None]:
     sampler = BucketSampler(train.num_frames.tolist(), config.trainer.batch_size, config.seed)
     positions = cycle(sampler.batches(0))
     size = steps.pool_batch_size
-    pool = steps.generate(4 * size) if kind.pool else None
+    pool = steps.generate(4 * size) if kind.free is Free.pool else None
     first = pool.draw(size, steps.device) if pool else None
     steps.take(kind, steps.batch([0]), first)  # the optimizers' states are made here
 
@@ -211,6 +241,6 @@ def _advice(best: Choice, config: BenchConfig, now: Choice | None) -> str:
 def _told(pair: Choice) -> str:
     return (
         f"{pair.ratio:.2f} times teacher forcing, generating {pair.generating:.1%} of it; "
-        f"each sample used {number(pair.uses)} times, {pair.mean_staleness:g} steps stale on "
+        f"each sample used {number(pair.uses)}x, {pair.mean_staleness:g} steps stale on "
         f"average, {pair.max_staleness} at most"
     )

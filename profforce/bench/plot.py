@@ -1,50 +1,40 @@
-"""A picture of a benchmark: milliseconds of every form, a panel a case."""
+"""A picture of a benchmark: what one would rather look at than its table, a kind for each suite."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from profforce.bench.report import YARDSTICK, Report, case_name, number
+from profforce.bench.plot_bars import kernel_bars, training_bars
+from profforce.bench.plot_lines import attention_lines, decode_lines, epoch_lines
+from profforce.bench.report import Report
 
-BAR_INCHES, PANEL_INCHES = 0.32, 4.2
-OURS, OTHERS = "#1b6ca8", "#9aa5b1"
+Draw = Callable[[Any, Report], None]
+"""Draws a report into an empty matplotlib figure, whose size it sets."""
+
+PLOTS: dict[str, Draw] = {
+    "kernel": kernel_bars,
+    "attention": attention_lines,
+    "decode": decode_lines,
+    "train": training_bars,
+    "epoch": epoch_lines,
+}
 
 
 def plot(report: Report, path: Path) -> None:
-    """Write ``path``: bars on a logarithmic axis, their figures beside them."""
+    """Write ``path``; a suite without a picture of its own gets bars of its times."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    cases = list({case_name(row.case): row.case for row in report.rows}.values())
-    rows = [[r for r in report.rows if r.case == case and r.form != YARDSTICK] for case in cases]
-    height = 1.2 + BAR_INCHES * max(map(len, rows))
-    figure = Figure(figsize=(PANEL_INCHES * len(cases), height), layout="constrained")
+    figure = Figure(layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(cases), squeeze=False)[0]
-    for panel, case, shown in zip(panels, cases, rows, strict=True):
-        places = range(len(shown))
-        times = [row.ms_median for row in shown]
-        colours = [OURS if row.form.startswith("ours") else OTHERS for row in shown]
-        panel.barh(places, times, color=colours, xerr=[row.ms_iqr / 2 for row in shown])
-        panel.set_yticks(places, [row.form for row in shown])
-        panel.invert_yaxis()
-        panel.set_xscale("log")
-        panel.set_xlim(min(times) / 3, max(times) * 4)
-        for place, row in zip(places, shown, strict=True):
-            panel.annotate(
-                number(row.ms_median),
-                (row.ms_median + row.ms_iqr / 2, place),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        panel.set_title(case_name(case), fontsize=9)
-        panel.set_xlabel("ms (median, bar: half the IQR)", fontsize=8)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"suite {report.rows[0].suite}: {_machine(report)}", fontsize=9)
+    suite = report.rows[0].suite
+    PLOTS.get(suite, kernel_bars)(figure, report)
+    figure.suptitle(f"suite {suite}: {_machine(report)}", fontsize=9)
     figure.savefig(path, dpi=150)
 
 
 def _machine(report: Report) -> str:
     known = report.environment
     device = known["device"] if known["device"] != "cpu" else known["cpu"]
-    return f"{device}, {known['threads']} threads, {known['dtype']}, torch {known['torch']}"
+    parts = [device, f"{known['threads']} threads", known["dtype"], f"torch {known['torch']}"]
+    return ", ".join(str(part) for part in [*parts, *filter(None, [known.get("training")])])

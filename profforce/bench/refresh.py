@@ -67,22 +67,28 @@ def choice(times: Times, every: int, pool_size: int) -> Choice:
 
 
 def recommend(times: Times, budget: float, max_uses: float) -> Choice:
-    """The freshest samples within the budget.
+    """The freshest samples within the budget, none made in vain.
 
     Args:
         times: what was measured.
         budget: most of a step's time that generating may take, in (0, 1).
-        max_uses: how often a sample may be used. Where no measured G allows that within the
-            budget, the pair that comes nearest to it is taken.
+        max_uses: how often a sample is to be used: N is what this makes of G.
 
     Returns:
-        The smallest N with, of the measured G, one that keeps both limits; the largest such G.
+        The smallest measured G that keeps to the budget. If none does, the pair within the budget
+        that uses its samples least often.
     """
-    within = [choice(times, _rarest(times, size, budget), size) for size in times.generate]
-    fitting = [pair for pair in within if pair.uses <= max_uses]
+    pairs = [choice(times, _every(times, size, max_uses), size) for size in sorted(times.generate)]
+    fitting = [pair for pair in pairs if pair.generating <= budget]
     if fitting:
-        return min(fitting, key=lambda pair: (pair.every, -pair.pool_size))
+        return min(fitting, key=lambda pair: (pair.every, pair.ratio))
+    within = [choice(times, _rarest(times, size, budget), size) for size in times.generate]
     return min(within, key=lambda pair: (pair.uses, pair.every))
+
+
+def _every(times: Times, pool_size: int, uses: float) -> int:
+    """The N with which each of G utterances is used so often, rounded down."""
+    return max(1, int(uses * pool_size / times.used_a_step))
 
 
 def _rarest(times: Times, pool_size: int, budget: float) -> int:
@@ -97,6 +103,6 @@ def _rarest(times: Times, pool_size: int, budget: float) -> int:
 def grid(times: Times, recommended: Choice) -> list[Choice]:
     """Pairs to show: every measured G with each N that uses one of them up once, and more."""
     sizes = sorted(times.generate)
-    once = [max(1, round(size / times.used_a_step)) for size in sizes]
+    once = [_every(times, size, 1.0) for size in sizes]
     rates = sorted({*once, 2 * once[-1], 4 * once[-1], recommended.every})
     return [choice(times, every, size) for every in rates for size in sizes]

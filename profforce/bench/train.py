@@ -8,9 +8,14 @@ overrides (``experiment=demo`` unless another is named). Forms:
   discriminator's gradient and its own step (gate open);
 - ``professor_forcing_shut``: the same while the discriminator is not good enough for its gradient
   to reach the model;
-- each of the first two with ``_recompute``: ``trainer.recompute_activations=true``;
-- and with ``_segments``: the decoder in segments of ``trainer.segment_steps`` (16 where that is not
-  set), for models that can.
+- ``through_time``: the model speaks within the step, frame by frame, and the discriminator's
+  gradient goes back through all of it (``method=through_time``);
+- each of these with ``_recompute``: ``trainer.recompute_activations=true``, and through time
+  ``method.recompute_steps`` (8 where that is not set);
+- ``_segments``: decoder and postnet in segments of ``trainer.segment_steps`` (16 where not set).
+
+Forms that the model cannot do are left out, with the reason. Self-made utterances are as long as
+the recordings.
 
 Memory is what a step needs beyond weights and optimizer states: gradients, activations and
 workspace.
@@ -21,6 +26,7 @@ Shapes: B batch, T mel frames, S symbols.
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,10 +34,12 @@ import torch
 
 from profforce.bench.noise import noise_corpus
 from profforce.bench.report import Derived, Row, case_names, pivot, rounded
-from profforce.bench.steps import StepKind, TrainingSteps, problem_with_segments, training_of
+from profforce.bench.steps import Free, StepKind, TrainingSteps, problem_with, training_of
 from profforce.bench.suite import Case, Form, Suite
 from profforce.config import BenchConfig
 from profforce.errors import UserError
+from profforce.training.pool import PoolBatch
+from profforce.training.step import FreeTexts
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +49,15 @@ LONGER = 4
 """The second default case is this much longer."""
 BASELINE = "teacher_forcing"
 KINDS = {
-    BASELINE: StepKind(pool=False),
-    "professor_forcing": StepKind(pool=True),
-    "professor_forcing_shut": StepKind(pool=True, gate_open=False),
-    "teacher_forcing_recompute": StepKind(pool=False, recompute=True),
-    "professor_forcing_recompute": StepKind(pool=True, recompute=True),
-    "teacher_forcing_segments": StepKind(pool=False, segments=True),
-    "professor_forcing_segments": StepKind(pool=True, segments=True),
+    BASELINE: StepKind(Free.none),
+    "professor_forcing": StepKind(Free.pool),
+    "professor_forcing_shut": StepKind(Free.pool, gate_open=False),
+    "through_time": StepKind(Free.within),
+    "teacher_forcing_recompute": StepKind(Free.none, recompute=True),
+    "professor_forcing_recompute": StepKind(Free.pool, recompute=True),
+    "through_time_recompute": StepKind(Free.within, recompute=True),
+    "teacher_forcing_segments": StepKind(Free.none, segments=True),
+    "professor_forcing_segments": StepKind(Free.pool, segments=True),
 }
 
 
@@ -66,25 +76,35 @@ class TrainSuite:
 
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
         """Each form by itself."""
-        problem = problem_with_segments(training_of(config).training, device)
-        if problem is not None:
-            log.warning("segments are left out: %s", problem)
-        return {name: [name] for name, kind in KINDS.items() if not (kind.segments and problem)}
+        training = training_of(config).training
+        problems = {name: problem_with(kind, training, device) for name, kind in KINDS.items()}
+        for name, problem in problems.items():
+            if problem is not None:
+                log.warning("%s is left out: %s", name, problem)
+        return {name: [name] for name, problem in problems.items() if problem is None}
 
     def forms(
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device
     ) -> dict[str, Form]:
         """Steps of one training, whose optimizers have their states already."""
-        settings = training_of(config).training
-        count = max(case["B"], settings.freerun.batch_size or 1)
-        corpus = noise_corpus(settings, [(case["T"], case["S"])] * count)
-        steps = TrainingSteps(settings, corpus, device)
-        real = steps.batch(range(case["B"]))
-        # without a size of its own the pool gives as many as the recordings' batch has
-        size = settings.freerun.batch_size or case["B"]
-        made = steps.generate(size).draw(size, device)
-        steps.take(KINDS["professor_forcing"], steps.batch([0]), made)
-        return {name: Form(partial(steps.take, KINDS[name], real, made)) for name in names}
+        training = training_of(config).training
+        trainer = replace(training.trainer, batch_size=case["B"])
+        training = replace(training, trainer=trainer)
+        count = max(case["B"], training.freerun.batch_size or 1)
+        corpus = noise_corpus(training, [(case["T"], case["S"])] * count)
+        steps = TrainingSteps(training, corpus, device)
+        real, size = steps.batch(range(case["B"])), steps.pool_batch_size
+        made: dict[Free, PoolBatch | FreeTexts | None] = {
+            Free.none: None,
+            Free.pool: steps.generate(size).draw(size, device),
+            Free.within: steps.state.texts_to_speak(0),
+        }
+        # the optimizers' states are made here
+        steps.take(KINDS["professor_forcing"], steps.batch([0]), made[Free.pool])
+        return {
+            name: Form(partial(steps.take, KINDS[name], real, made[KINDS[name].free]))
+            for name in names
+        }
 
     def derive(self, rows: Sequence[Row], config: BenchConfig) -> Derived:
         """Time and memory of each form as multiples of teacher forcing's."""

@@ -113,6 +113,36 @@ def test_the_plan_says_what_is_absent(
     assert steps[0].command[-4:] == ["--batch", "16", "--part", "build"]
 
 
+def test_the_suites_run_as_commands_into_one_result(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profforce.bench.suite import SUITES
+    from profforce.bench.suite import find_suite as find
+    from profforce.commands.bench import _bench_settings
+
+    monkeypatch.setattr(tool, "stack_batch", lambda: 100)
+    assert {"kernel", *tool.SUITES} == set(SUITES)
+    steps = {step.name: step.command for step in tool.plan(tmp_path, None)}
+    for name in tool.SUITES:
+        words = [word for word in steps[name][4:] if "=" in word]
+        settings = _bench_settings(words)
+        assert settings.suite == name and settings.device == "cuda" and settings.peers
+        cases = find(name).cases(settings)
+        assert name != "attention" or [case["B"] for case in cases] == [8, 100]
+    small = next(step for step in tool.plan(tmp_path, 2) if step.name == "attention")
+    assert "shapes=[2x2000x4x8x512]" in small.command
+    row = {"case": {"B": 2}, "form": "linear", "ms_median": 5.0, "peak_mib": 7.0}
+    best = {"overrides": "freerun.every=9", "ratio": 1.5}
+    for name in ("train", "epoch"):
+        made = {"rows": [row]} | ({"recommended": best} if name == "epoch" else {})
+        (tmp_path / f"suite-{name}.json").write_text(json.dumps(made))
+    found = tool.collect(tmp_path)
+    assert list(found) == ["suites"] and set(found["suites"]) == {"train", "epoch"}
+    text = tool.table({"steps": [], **found})
+    assert "suite epoch:" in text and "5.000 ms         7 MiB" in text
+    assert "recommended: freerun.every=9 (1.50 x)" in text
+
+
 def test_the_steps_fit_into_eight_minutes(tool: ModuleType) -> None:
     assert 60 * tool.MINUTES < 8 * 60
 
@@ -130,6 +160,7 @@ def test_the_batch_shrinks_to_what_fits(tool: ModuleType) -> None:
     assert tool.fitting_batch(140 * 2**30) == 128
     assert tool.fitting_batch(8 * 2**30) == 104
     assert tool.fitting_batch(1) == 1
+    assert tool.fitting_batch(8 * 2**30, tensors=160) == 13
 
 
 def test_rows_and_table_come_from_the_kernel_suite(
