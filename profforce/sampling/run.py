@@ -1,6 +1,7 @@
 """What ``profforce sample`` does: files and one row an utterance."""
 
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def _frame_s(synthesizer: Synthesizer) -> float:
 
 def _write(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> dict[str, object]:
     config = synthesizer.config
-    audio, rate, warnings = mastered(spoken.audio, synthesizer.mel.sample_rate, config)
+    audio, rate, remarks = mastered(spoken.audio, synthesizer.mel.sample_rate, config)
     wav = stem.with_name(f"{stem.name}.{config.format}")
     npy = stem.with_name(stem.name + ".npy")
     write_output(wav, audio, rate, config.subtype)
@@ -84,7 +85,7 @@ def _write(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> dict[str, ob
         "stopped_by": _stopped_by(spoken.stopped),
         "real_time_factor": round(spoken.seconds_spent / seconds, 4),
         "alignment_coverage": round(spoken.coverage, 4),
-        "warnings": [*spoken.warnings, *warnings],
+        "warnings": [*spoken.warnings, *remarks],
         "pieces": [
             _piece(part, start * _frame_s(synthesizer), picture)
             for part, start, picture in zip(spoken.parts, spoken.starts, pictures, strict=True)
@@ -123,6 +124,8 @@ def _draw(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> list[str]:
             mel_config=synthesizer.mel,
             reduction_factor=synthesizer.model.config.reduction_factor,
         )
-        save_figure(figure, path)
+        with warnings.catch_warnings():  # of characters the font lacks; it draws a box for them
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            save_figure(figure, path)
         paths.append(str(path))
     return paths

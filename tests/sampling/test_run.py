@@ -173,6 +173,12 @@ def test_pauses_are_settings_and_pieces_are_those_of_each_alone(run: Path, tmp_p
     np.testing.assert_array_equal(audio[: len(parts[0]) - 40], parts[0][:-40])  # but for the fade
 
 
+@pytest.mark.filterwarnings("error")
+def test_characters_that_the_font_lacks_are_no_noise(run: Path, tmp_path: Path) -> None:
+    (row,) = rows(run, ["crab \U0001f980\x00"], tmp_path, pictures=True, stop_threshold=0.2)
+    assert Path(row["picture"]).is_file()
+
+
 def test_ids_speakers_and_warnings_reach_the_rows(run: Path, tmp_path: Path) -> None:
     asked = [
         Request("One.", "t.jsonl:1", id="NUL", speaker="bob"),
