@@ -3,8 +3,10 @@
 A stack of L pre-norm layers (self-attention, feed-forward of 4 D), without cross-attention, since
 that costs all forms the same. Forms:
 
-- ``linear``: recurrent linear attention, state of constant size;
-- ``softmax``: softmax attention with a preallocated cache of keys and values;
+- ``linear``: recurrent linear attention, state of constant size, stepped through the modules;
+- ``softmax``: softmax attention with a preallocated cache of keys and values, likewise;
+- ``engine_linear``, ``engine_softmax``: the same by the free-run engine of the CPU, and
+  ``engine_linear_bfloat16``, ``engine_linear_int8`` with weights of that precision;
 - ``prefix``: linear attention that runs its parallel form over the T frames again for every new
   one, as a model without a recurrent form has to;
 - ``fast_transformers_linear``, ``fast_transformers_full``: the same stack built by its
@@ -19,6 +21,7 @@ Shapes: B batch, T frames before the step, D width, H heads, L layers.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -27,11 +30,20 @@ from torch.nn import functional as F
 
 from profforce.bench.peers import usable_peers
 from profforce.bench.suite import Case, Form, Suite
-from profforce.config import BenchConfig, ModelConfig
+from profforce.config import BenchConfig, BenchDtype, ModelConfig
 from profforce.errors import UserError
+from profforce.kernels import free_run
+from profforce.kernels.free_run import PLACES_MULTIPLE, FreeRunner, PackedLinear, Program
 from profforce.kernels.ops import causal_linear_attention
 from profforce.nn.attention import LinearSelfAttention, SelfAttention, SoftmaxSelfAttention
 
+ENGINE = {
+    "engine_linear": "float32",
+    "engine_linear_bfloat16": "bfloat16",
+    "engine_linear_int8": "int8",
+    "engine_softmax": "float32",
+}
+"""Forms of the free-run engine, each with the precision of its weights."""
 DEFAULT_SHAPES = ("1x500", "32x500", "128x500", "1x100", "1x20000")
 WIDTH, HEADS, LAYERS = 512, 8, 4
 CHECKED_FRAMES = 600
@@ -111,6 +123,8 @@ class DecodeSuite:
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
         """Each form by itself."""
         names = ["linear", "softmax", "prefix"]
+        if device.type == "cpu" and config.dtype is BenchDtype.float32 and free_run.is_available():
+            names = [*ENGINE, *names]
         if config.peers and "fast_transformers" in usable_peers(config.dtype.value, device):
             names += ["fast_transformers_linear", "fast_transformers_full"]
         return {name: [name] for name in names}
@@ -124,7 +138,9 @@ class DecodeSuite:
         x = torch.randn(case["B"], case["T"] + 1, case["D"]).to(device, dtype)
         made: dict[str, Form] = {}
         for name in names:
-            if name.startswith("fast_transformers"):
+            if name in ENGINE:
+                made[name] = _own(name, x, case, config.seed)
+            elif name.startswith("fast_transformers"):
                 made[name] = Form(_peer(name.rpartition("_")[2], x, case))
             elif name != "prefix" or case["B"] * case["T"] <= RERUN_FRAMES:
                 made[name] = _own(name, x, case, config.seed)
@@ -151,7 +167,7 @@ def parse_shape(text: str) -> Case:
 
 
 def _own(name: str, x: Tensor, case: Case, seed: int) -> Form:
-    kind = SoftmaxSelfAttention if name == "softmax" else LinearSelfAttention
+    kind = SoftmaxSelfAttention if name.endswith("softmax") else LinearSelfAttention
     torch.manual_seed(seed)
     config = ModelConfig(
         width=case["D"],
@@ -160,7 +176,12 @@ def _own(name: str, x: Tensor, case: Case, seed: int) -> Form:
         feedforward_width=4 * case["D"],
     )
     stack = Stack(kind, config).to(x.device, x.dtype).eval()
-    run = _rerun(stack, x) if name == "prefix" else _step(stack, x)
+    make: Callable[[Stack, Tensor], Callable[[], Tensor]]
+    if name in ENGINE:
+        make = partial(_engine, precision=ENGINE[name])
+    else:
+        make = _rerun if name == "prefix" else _step
+    run = make(stack, x)
 
     @torch.no_grad()
     def error() -> float:
@@ -168,7 +189,7 @@ def _own(name: str, x: Tensor, case: Case, seed: int) -> Form:
         exact = Stack(kind, config).to(x.device, torch.float64).eval()
         exact.load_state_dict({key: value.double() for key, value in stack.state_dict().items()})
         truth = exact(x[:count].double())[:, -1]
-        ours = (_rerun if name == "prefix" else _step)(stack, x[:count])().double()
+        ours = make(stack, x[:count])().double()
         return float((ours - truth).square().mean().sqrt() / truth.square().mean().sqrt())
 
     return Form(run, error=error if case["T"] <= CHECKED_FRAMES else None)
@@ -182,6 +203,51 @@ def _step(stack: Stack, x: Tensor) -> Callable[[], Tensor]:
     @torch.no_grad()
     def run() -> Tensor:
         return stack.step(last, states, frames)
+
+    return run
+
+
+@torch.no_grad()
+def _engine(stack: Stack, x: Tensor, precision: str) -> Callable[[], Tensor]:
+    """The same step as a program, which starts from the same rows and memories every time."""
+    frames, last = x.shape[1] - 1, x[:, -1].contiguous()
+    program, rows, normed = Program(), last.clone(), torch.empty_like(last)
+    read, qkv = torch.empty_like(last), torch.empty(len(x), 3 * x.shape[2])
+
+    def linear(source: Tensor, layer: nn.Module, to: Tensor, **how: Any) -> None:
+        assert isinstance(layer, nn.Linear)
+        program.linear(source, PackedLinear(layer.weight, layer.bias, precision), to, **how)
+
+    def norm(layer: nn.Module) -> None:
+        assert isinstance(layer, nn.LayerNorm)
+        program.norm(rows, layer.weight, layer.bias, layer.eps, normed)
+
+    for i, state in enumerate(stack.states_after(x[:, :-1])):
+        attention = cast(LinearSelfAttention | SoftmaxSelfAttention, stack.attention[i])
+        inner = torch.empty(len(x), cast(nn.Linear, stack.into[i]).out_features)
+        norm(stack.norm1[i])
+        linear(normed, attention.qkv, qkv)
+        if isinstance(attention, LinearSelfAttention):
+            program.linear_attention(qkv, state, attention.feature_map, read)
+        else:
+            places = -(-(frames + 1) // PLACES_MULTIPLE) * PLACES_MULTIPLE
+            spare = places - frames - 1
+            keys, values = (
+                F.pad(state.k.transpose(2, 3), (0, spare)),
+                F.pad(state.v, (0, 0, 0, spare)),
+            )
+            program.attention(qkv, keys.contiguous(), values.contiguous(), read)
+        linear(read, attention.out, rows, add=True)
+        norm(stack.norm2[i])
+        linear(normed, stack.into[i], inner, activation="relu")
+        linear(inner, stack.out[i], rows, add=True)
+    runner = FreeRunner(program, torch.arange(len(x)), [len(x)], max_steps=frames + 1)
+
+    def run() -> Tensor:
+        rows.copy_(last)
+        runner.seek(frames)
+        runner.advance(1)
+        return rows
 
     return run
 

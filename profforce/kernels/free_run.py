@@ -366,6 +366,11 @@ class FreeRunner:
         self._run = made
         self._call = _function("pf_free_run")
 
+    def seek(self, step: int) -> None:
+        """Go on at another step; states and memories stay as they are."""
+        for group in self._groups:
+            group.t = step
+
     def advance(self, steps: int) -> int:
         """Take up to ``steps`` steps; returns how many utterances still run."""
         self._call(ctypes.byref(self._run), _Long(steps))

@@ -9,17 +9,40 @@ import torch
 from profforce.app import main
 from profforce.bench import decode
 from profforce.bench.decode import SUITE, parse_shape
-from profforce.config import BenchConfig
+from profforce.config import BenchConfig, BenchDtype
 from profforce.errors import UserError
+from profforce.kernels import free_run
 
 CPU = torch.device("cpu")
 SMALL = {"B": 3, "T": 20, "D": 32, "H": 2, "L": 2}
 
 
-@pytest.mark.parametrize("name", ["linear", "softmax", "prefix"])
+TOLERANCE = {"engine_linear_bfloat16": 1e-2, "engine_linear_int8": 3e-2}
+own = pytest.mark.parametrize("name", list(SUITE.groups(BenchConfig(suite="decode"), CPU)))
+
+
+@own
 def test_a_step_is_that_of_the_parallel_form(name: str) -> None:
     form = SUITE.forms([name], SMALL, BenchConfig(suite="decode"), CPU)[name]
-    assert form.error is not None and form.error() < 1e-5
+    assert form.error is not None and form.error() < TOLERANCE.get(name, 1e-5)
+
+
+@own
+def test_the_same_step_is_taken_again_and_again(name: str) -> None:
+    """The attention state of the linear forms goes on; its shapes, and so its cost, do not."""
+    form = SUITE.forms([name], SMALL, BenchConfig(suite="decode"), CPU)[name]
+    first = form.run().clone()
+    again = form.run()
+    assert first.shape == again.shape
+    if "linear" not in name:
+        torch.testing.assert_close(again, first)
+
+
+def test_the_engine_takes_part_where_it_can_run() -> None:
+    names = list(SUITE.groups(BenchConfig(suite="decode"), CPU))
+    assert (names[:4] == list(decode.ENGINE)) == free_run.is_available()
+    half = BenchConfig(suite="decode", dtype=BenchDtype.bfloat16)
+    assert list(SUITE.groups(half, CPU)) == ["linear", "softmax", "prefix"]
 
 
 def test_linear_and_prefix_are_one_function() -> None:
@@ -58,9 +81,9 @@ def test_the_command_gives_every_form(tmp_path: Path, monkeypatch: pytest.Monkey
     words = ["suite=decode", "shapes=[2x9]", "repeats=2", "threads=1", "memory=false"]
     assert main(["bench", *words, "--json", "d.json"]) == 0
     rows = json.loads(Path("d.json").read_text())["rows"]
-    assert [row["form"] for row in rows] == ["linear", "softmax", "prefix"]
+    assert [row["form"] for row in rows][-3:] == ["linear", "softmax", "prefix"]
     assert all(row["suite"] == "decode" and row["ms_median"] > 0 for row in rows)
-    assert all(row["error"] < 1e-5 for row in rows)
+    assert all(row["error"] < TOLERANCE.get(row["form"], 1e-5) for row in rows)
 
 
 @pytest.mark.slow
