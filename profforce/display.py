@@ -227,8 +227,9 @@ def show_check(report: "CheckReport", *, show_all: bool) -> None:
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
-    line = line.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be printed
-    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    from profforce.data.check.kinds import printable
+
+    console.print(printable(line), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _place(place: "Place") -> str:

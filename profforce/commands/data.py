@@ -85,26 +85,11 @@ def check(
     A corpus is named as for training: data=NAME, data.root=FOLDER. Exit code 1 if training would
     refuse the corpus, 0 otherwise.
     """
-    from profforce.bridge import compose
-    from profforce.config import TrainConfig
-    from profforce.data.check.findings import KEPT
     from profforce.data.check.mend import mend, refuse_existing
-    from profforce.data.check.run import check_corpus
-    from profforce.display import log_to_stderr, work_display
 
-    cfg = compose(TrainConfig, "train", _corpus_words(overrides or []))
-    log_to_stderr()
     if fix is not None:
         refuse_existing(fix)
-    with work_display() as progress:
-        report = check_corpus(
-            cfg.data,
-            cfg.text,
-            cfg.mel,
-            with_audio=not text_only,
-            keep=None if show_all else KEPT,
-            progress=progress,
-        )
+    report = _checked(overrides or [], show_all, text_only)
     try:
         if fix is not None:
             report.mended = mend(report.findings, fix)
@@ -112,6 +97,26 @@ def check(
         _tell(report, json_to, show_all)
     if not report.is_usable:
         raise typer.Exit(1)
+
+
+def _checked(overrides: Sequence[str], show_all: bool, text_only: bool) -> "CheckReport":
+    from profforce.bridge import compose
+    from profforce.config import TrainConfig
+    from profforce.data.check.findings import KEPT
+    from profforce.data.check.run import check_corpus
+    from profforce.display import log_to_stderr, work_display
+
+    cfg = compose(TrainConfig, "train", _corpus_words(overrides))
+    log_to_stderr()
+    with work_display() as progress:
+        return check_corpus(
+            cfg.data,
+            cfg.text,
+            cfg.mel,
+            with_audio=not text_only,
+            keep=None if show_all else KEPT,
+            progress=progress,
+        )
 
 
 def _tell(report: "CheckReport", json_to: str | None, show_all: bool) -> None:

@@ -56,6 +56,19 @@ def test_defects_are_grouped_with_their_first_places(
     assert "metadata.csv:5; got" in capfd.readouterr().out
 
 
+def test_no_name_reaches_the_terminal_raw(made: Made, capfd: pytest.CaptureFixture[str]) -> None:
+    made.path(2).rename(made.root / "wavs" / "u\x1b[31m2\u202e.wav")
+    made.lines[3] = "\x1b[2J\0\udce9|sentence four."
+    made.lines[4] = "\x1b[2J\0|sentence five."
+    made.write()
+    assert run() == 1
+    assert run("--json", "-") == 1
+    assert main(["train", "data=custom", "data.root=corpus"]) == 2
+    out = capfd.readouterr()
+    assert not {"\x1b", "\0", "\u202e"} & set(out.out.split("{")[0] + out.err)
+    assert r"wavs/u\x1b[31m2\u202e.wav" in out.out
+
+
 def test_the_report_as_json(made: Made, capfd: pytest.CaptureFixture[str]) -> None:
     made.lines[2] = "u2|sentence \x07\ufffd \udce9"
     made.lines[3] = "u3|sentence \x07four."

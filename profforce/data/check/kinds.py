@@ -46,6 +46,11 @@ def note(code: str, what: str, expected: str, remedy: str, *, mendable: bool = F
     return Kind(code, Severity.note, what, expected, remedy, mendable)
 
 
+def printable(text: object) -> str:
+    """``text`` with escapes for what a terminal would obey or hide; a file's name may hold it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
 class DefectError(UserError):
     """A defect that training refuses; ``profforce data check`` reports all of them at once."""
 
@@ -60,9 +65,9 @@ class DefectError(UserError):
     ) -> None:
         super().__init__(
             what or kind.what,
-            where=where,
-            got=got,
-            expected=expected or kind.expected,
+            where=printable(where),
+            got=None if got is None else printable(got),
+            expected=printable(expected or kind.expected),
             remedy=f"{kind.remedy} [{kind.code}]",
         )
         self.kind = kind

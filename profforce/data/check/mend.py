@@ -58,11 +58,10 @@ def mend(findings: Findings, target: Path) -> MendReport:
         if findings.counts[kind.code]:
             raise _nothing_left(manifest, kind.what)
     report, part = MendReport(target), aside(target)
-    broken = {int(line) for line in findings.broken_lines()}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with part.open("w", encoding="utf-8", newline="\n") as file:
-            for line in _mended(manifest, broken, report):
+            for line in _mended(findings, report):
                 file.write(line + "\n")
                 report.num_lines += 1
         if not report.num_lines:
@@ -82,12 +81,14 @@ def _nothing_left(manifest: Path, got: str) -> UserError:
     return UserError(what, where=manifest, got=got, remedy=remedy)
 
 
-def _mended(manifest: Path, broken: set[int], report: MendReport) -> Iterator[str]:
+def _mended(findings: Findings, report: MendReport) -> Iterator[str]:
+    manifest, broken, passed = findings.manifest, findings.broken_lines(), 0
     is_json = manifest.name == MANIFEST
     for number, raw in raw_lines(manifest):
         if number == 1 and raw.startswith(codecs.BOM_UTF8):
             report.done["byte-order marks removed"] += 1
-        if number in broken:
+        if passed < len(broken) and broken[passed] == number:
+            passed += 1
             report.done["lines with errors left out"] += 1
             continue
         line = decode_line(f"{manifest}:{number}", number, raw)

@@ -4,12 +4,17 @@ import errno
 import os
 import stat
 import unicodedata
+from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from profforce.data.check import audio_kinds as kinds
 from profforce.data.check.kinds import Kind
+from profforce.data.check.table import PackedTexts, digest
 
 OTHER_FORMATS = (".m4a", ".aac", ".opus", ".wma", ".aiff", ".aif", ".g722", ".sph", ".pcm", ".webm")
 """Audio that people have and that is not read."""
@@ -56,7 +61,7 @@ def _target(path: Path) -> str:
 
 def _alike(path: Path) -> str | None:
     """A file of the same folder that differs from ``path`` in case or Unicode form alone."""
-    name = _names(path.parent).get(fold(path.name))
+    name = _names(path.parent).like(path.name)
     return None if name is None else str(path.with_name(name))
 
 
@@ -66,17 +71,43 @@ def _other_format(path: Path, name: str) -> str | None:
         tries = [folder / Path(name).name for folder in folders]
     else:
         tries = [path.with_suffix(suffix) for suffix in OTHER_FORMATS]
-    return next((str(path) for path in tries if _names(path.parent).get(fold(path.name))), None)
+    return next((str(path) for path in tries if _names(path.parent).like(path.name)), None)
+
+
+class _Names:
+    """The file names of a folder by their folded form, in some 40 bytes each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._names = PackedTexts()
+        digests = array("Q")
+        with suppress(OSError, ValueError), os.scandir(folder) as entries:
+            for entry in entries:
+                self._names.append(entry.name)
+                digests.append(digest(fold(entry.name)))
+        values = np.asarray(digests, dtype=np.uint64)
+        self._order = np.argsort(values)
+        self._digests = values[self._order]
+
+    def like(self, name: str) -> str | None:
+        """A name that differs from ``name`` in case or Unicode form at most."""
+        wanted = np.uint64(digest(fold(name)))
+        position = int(np.searchsorted(self._digests, wanted))
+        if position == len(self._digests) or self._digests[position] != wanted:
+            return None
+        return self._names[int(self._order[position])]
+
+
+def _names(folder: Path) -> _Names:
+    try:
+        changed = folder.stat().st_mtime_ns
+    except (OSError, ValueError):
+        changed = 0
+    return _names_at(folder, changed)
 
 
 @lru_cache(maxsize=4)
-def _names(folder: Path) -> dict[str, str]:
-    """File names of ``folder`` by their folded form; empty where it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return {fold(entry.name): entry.name for entry in entries if not entry.is_dir()}
-    except (OSError, ValueError):
-        return {}
+def _names_at(folder: Path, changed: int) -> _Names:
+    return _Names(folder)
 
 
 def fold(name: str) -> str:

@@ -83,21 +83,10 @@ def check_corpus(
     root = corpus_root(data)
     if not root.is_dir():
         raise UserError("no such folder", where=root, remedy="check data.root")
-    try:
-        folder = corpus_folder(root)
-        present = manifests(folder)
-    except DefectError as defect:
-        findings = Findings(root, keep=keep)
-        findings.refused(defect)
-        return CheckReport(root, findings)
-    findings = Findings(present[0] if present else folder / METADATA, keep=keep)
+    findings, is_there = _open(root, keep)
     report = CheckReport(root, findings)
-    if not present:
-        findings.add_file(kinds.MANIFEST_MISSING, folder)
+    if not is_there:
         return report
-    if len(present) > 1:
-        got = f"{present[0].name} and {present[1].name}; the first is checked here"
-        findings.add_file(kinds.MANIFEST_BOTH, folder, got)
     rows = ManifestPass(findings, data, text, with_audio=with_audio).run(progress)
     report.num_utterances = len(rows.table)
     check_repeats(rows.table, findings)
@@ -107,6 +96,24 @@ def check_corpus(
     if len(rows.table) and (max(rows.table.held_out) >= 0 or not findings.count(Severity.error)):
         check_sides(rows.table, findings)
     return report
+
+
+def _open(root: Path, keep: int | None) -> tuple[Findings, bool]:
+    """An empty report on the corpus' manifest, and whether there is one to read."""
+    try:
+        folder = corpus_folder(root)
+    except DefectError as defect:
+        findings = Findings(root, keep=keep)
+        findings.refused(defect)
+        return findings, False
+    present = manifests(folder)
+    findings = Findings(present[0] if present else folder / METADATA, keep=keep)
+    if not present:
+        findings.add_file(kinds.MANIFEST_MISSING, folder)
+    if len(present) > 1:
+        got = f"{present[0].name} and {present[1].name}; the first is checked here"
+        findings.add_file(kinds.MANIFEST_BOTH, folder, got)
+    return findings, bool(present)
 
 
 def _listen(rows: Rows, limits: Limits, findings: Findings, progress: Progress) -> float:
