@@ -348,7 +348,7 @@ class MethodConfig:
     """First step with free runs; the discriminator trains from here."""
     ramp_steps: int = 1000
     """Steps over which the weights grow from 0 to their value."""
-    interval: int = 1
+    interval: int = 4
     """Steps from one with these terms to the next; they then count as many times (lazy
     regularisation, Karras et al. 2020, arXiv:1912.04958, section 3.1)."""
     gate_low: float = 0.75

@@ -147,7 +147,7 @@ def test_every_way_to_step_does_what_its_name_says(
         return professor_forcing_step(model, judge, control, real, made, **settings)
 
     monkeypatch.setattr(module, "professor_forcing_step", spy)
-    method = MethodConfig(MethodName.professor_forcing, weight=0.3)
+    method = MethodConfig(MethodName.professor_forcing, weight=0.3, interval=1)
     settings = TrainingBenchConfig(suite="train", training=replace(training, method=method))
     case = {"B": 2, "T": 40, "S": 5}
     forms = find_suite("train").forms(list(train.KINDS), case, settings, CPU)
@@ -267,11 +267,11 @@ def test_the_epoch_command_gives_overrides_to_paste(
 
 def test_the_pools_are_what_steps_use_and_what_is_set() -> None:
     names = find_suite("epoch").groups(_bench_settings(["suite=epoch"]), CPU)
-    assert list(names)[2:] == [f"generate_{4 * n}" for n in (2, 4, 8, 16, 32, 64)]
+    assert list(names)[2:] == [f"generate_{4 * n}" for n in (1, 2, 4, 8, 16, 32, 64)]
     words = ["suite=epoch", "shapes=[3x20x5]", "freerun.batch_size=null", "freerun.pool_size=50"]
     names = find_suite("epoch").groups(_bench_settings([*words, "trainer.accumulate=2"]), CPU)
-    assert list(names)[2:5] == ["generate_12", "generate_24", "generate_48"]
-    assert list(names)[5] == "generate_50"
+    assert list(names)[2:6] == [f"generate_{n}" for n in (6, 12, 24, 48)]
+    assert list(names)[6] == "generate_50"
 
 
 def rows_of(times: dict[str, float]) -> list[Row]:

@@ -65,6 +65,7 @@ def config(data: DataConfig) -> TrainConfig:
         method=MethodConfig(
             name=MethodName.professor_forcing,
             start_step=2,
+            interval=1,
             ramp_steps=2,
             gate_low=0.0,
             gate_high=1.0,

@@ -7,8 +7,8 @@ from profforce.training.gates import Gates
 
 
 def gates(accuracy: float, **changes: float) -> Gates:
-    config = MethodConfig(weight=0.2, teacher_weight=0.1, start_step=10, ramp_steps=4, **changes)
-    return Gates(config, accuracy)
+    settings = {"start_step": 10, "ramp_steps": 4, "interval": 1, **changes}
+    return Gates(MethodConfig(weight=0.2, teacher_weight=0.1, **settings), accuracy)
 
 
 @pytest.mark.parametrize(
