@@ -11,14 +11,16 @@ G guided heads.
 
 import functools
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from profforce.models import native, native_rows
+from profforce.models import graphs, native, native_rows
 from profforce.models.free_run import FreeRun, Outputs, Refine
+from profforce.models.graph_machine import CaptureError
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.attention import Memory
 from profforce.nn.masks import length_mask
@@ -165,26 +167,29 @@ class Mirror:
         frames = self.model.config.reduction_factor
         max_steps = -(-int(max_frames.max()) // frames)
         out = Outputs.allocate(self.model, symbols, max_steps, alignments=alignments)
-        postnet: Refine
-        reason = "it was asked for" if plain else native.obstacle(self.model)
-        if reason is None:
-            native.run_native(
-                self.model,
-                symbols,
-                symbol_lengths,
-                max_frames,
-                out,
-                noise=noise,
-                speakers=speakers,
-                stop_threshold=stop_threshold,
-                precision=precision,
-            )
-            postnet = functools.partial(native_rows.refine, self.model)
-        else:
+        engine, reason = (None, "it was asked for") if plain else _engine(self.model)
+        if engine is not None:
+            try:
+                engine(
+                    self.model,
+                    symbols,
+                    symbol_lengths,
+                    max_frames,
+                    out,
+                    noise=noise,
+                    speakers=speakers,
+                    stop_threshold=stop_threshold,
+                    precision=precision,
+                )
+            except CaptureError as err:
+                engine, reason = None, str(err)
+        if engine is None:
             _say_once(reason, precision)
             state = self.start(symbols, symbol_lengths, max_steps, noise=noise, speakers=speakers)
             self._run(state, out, max_frames, stop_threshold)
-            postnet = self._refine
+        postnet: Refine = self._refine
+        if engine is native.run_native:
+            postnet = functools.partial(native_rows.refine, self.model)
         return out.finish(self.model, postnet if refine else None)
 
     def _refine(self, before: Tensor, lengths: Tensor) -> Tensor:
@@ -211,6 +216,17 @@ class Mirror:
                 alive = (out.lengths[rows] == 0).nonzero()[:, 0]
                 if len(alive) < len(rows):
                     rows, state = rows[alive], state.select(alive)
+
+
+def _engine(model: TransformerTTS) -> tuple[Callable[..., None] | None, str]:
+    """The engine of the model's device, or None and why it cannot run the model."""
+    no_graphs = graphs.obstacle(model)
+    if no_graphs is None:
+        return graphs.run_on_device, ""
+    no_native = native.obstacle(model)
+    if no_native is None:
+        return native.run_native, ""
+    return None, no_graphs if model.mel_mean.device.type == "cuda" else no_native
 
 
 @functools.cache

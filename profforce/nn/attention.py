@@ -7,7 +7,7 @@ dropout of training.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,12 @@ class SelfAttention(nn.Module):
     """Interface of causal self-attention. A layer joins the mirror by giving the first three.
 
     :meth:`segment` is what ``trainer.segment_steps`` needs, :meth:`traced_step` what
-    ``method=through_time`` needs.
+    ``method=through_time`` needs, ``steps_on_device`` what a CUDA graph needs.
     """
+
+    steps_on_device: ClassVar[bool] = False
+    """Whether :meth:`step` also takes ``t`` as an int64 tensor ``[]`` and then reads no value, so
+    that a CUDA graph can repeat it. A class says so for itself: it is not inherited."""
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Parallel form: ``x [B, U, D]``, ``lengths [B]`` -> ``[B, U, D]``, causal."""
@@ -37,7 +41,7 @@ class SelfAttention(nn.Module):
         """State before the first step: tensors with the batch first, fixed in shape."""
         raise NotImplementedError
 
-    def step(self, x: Tensor, state: Any, t: int) -> tuple[Tensor, Any]:
+    def step(self, x: Tensor, state: Any, t: int | Tensor) -> tuple[Tensor, Any]:
         """Step form: ``x [B, D]`` at step ``t`` -> ``([B, D], state)``; may update in place."""
         raise NotImplementedError
 
@@ -62,6 +66,8 @@ class SelfAttention(nn.Module):
 class LinearSelfAttention(SelfAttention):
     """Causal linear attention with one fused qkv projection and a state of constant size."""
 
+    steps_on_device = True
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
@@ -80,7 +86,7 @@ class LinearSelfAttention(SelfAttention):
         width = self.out.in_features // self.num_heads
         return empty_state(batch, self.num_heads, width, width, like=like)
 
-    def step(self, x: Tensor, state: LinearState, t: int) -> tuple[Tensor, LinearState]:
+    def step(self, x: Tensor, state: LinearState, t: int | Tensor) -> tuple[Tensor, LinearState]:
         """See :class:`SelfAttention`."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
         y, state = causal_linear_step(q, k, v, state, feature_map=self.feature_map)
@@ -115,6 +121,8 @@ class SoftmaxSelfAttention(SelfAttention):
     Padding needs no mask of its own: padded keys lie after every valid query.
     """
 
+    steps_on_device = True
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
@@ -133,9 +141,17 @@ class SoftmaxSelfAttention(SelfAttention):
         shape = (batch, self.num_heads, max_steps, width)
         return KeyValueCache(like.new_zeros(shape), like.new_zeros(shape))
 
-    def step(self, x: Tensor, state: KeyValueCache, t: int) -> tuple[Tensor, KeyValueCache]:
-        """See :class:`SelfAttention`."""
+    def step(
+        self, x: Tensor, state: KeyValueCache, t: int | Tensor
+    ) -> tuple[Tensor, KeyValueCache]:
+        """See :class:`SelfAttention`; a ``t`` on the device reads the whole cache, masked."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        if isinstance(t, Tensor):
+            for cache, new in zip(state, (k, v), strict=True):
+                cache.index_copy_(2, t.reshape(1), new[:, :, None])
+            seen = torch.arange(state.k.shape[2], device=x.device)[None] <= t
+            y = F.scaled_dot_product_attention(q[:, :, None], state.k, state.v, attn_mask=seen)
+            return self.out(y[:, :, 0].flatten(1)), state
         state.k[:, :, t] = k
         state.v[:, :, t] = v
         y = F.scaled_dot_product_attention(
