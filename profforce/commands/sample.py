@@ -16,7 +16,11 @@ def sample(
     text: Annotated[list[str] | None, typer.Option(help="A text; may be repeated.")] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE|-", help="A file with a text a line; - is stdin."),
+        typer.Option(
+            "--input",
+            metavar="FILE|-",
+            help="A file with a text a line, or .jsonl with text, id, speaker; - is stdin.",
+        ),
     ] = None,
 ) -> None:
     """Speak texts with a trained run; prints one JSON line an utterance."""

@@ -78,6 +78,20 @@ def test_the_number_of_threads_changes_no_bit(
     assert torch.get_num_threads() == num_threads
 
 
+def test_a_vocoder_has_one_thread_a_piece(run: Path) -> None:
+    """Its products are large enough to be summed in as many parts as there are threads."""
+    synthesizer = Synthesizer.from_run(run, replace(CONFIG, num_threads=4))
+    vocoder, seen = synthesizer.vocoder, []
+
+    def watched(mel: Tensor) -> Tensor:
+        seen.append(torch.get_num_threads())
+        return vocoder(mel)
+
+    synthesizer.vocoder = watched  # type: ignore[assignment]
+    assert len(list(synthesizer.synthesize(TEXTS))) == len(TEXTS)
+    assert seen == [1] * 7
+
+
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_nor_does_the_batch_of_a_model_without_an_engine(
     run: Path, monkeypatch: pytest.MonkeyPatch, num_threads: int
