@@ -5,7 +5,8 @@ after the last one. The backward pass walks the segments from the last to the fi
 segment's own keys out of the state, which gives the state before it, computes the segment anew
 with gradients, and hands the state's gradient on to the segment before (Likhosherstov et al. 2021,
 "Sub-Linear Memory: How to Make Performers SLiM", arXiv:2012.11346, section 3). The sums are kept in
-float64, where taking out what was put in leaves nothing behind.
+float64 with what rounding took from them, so that taking out what was put in leaves nothing behind:
+where keys are zero, the normaliser would turn a trace into a value.
 
 Dropout is drawn anew for each segment from one seed for the pass, so that it is replayed without
 being kept.
@@ -104,6 +105,30 @@ def decode_in_segments(
     return Decoded(*_Decode.apply(plan, inputs, *keys, *weights))
 
 
+class _Sum(NamedTuple):
+    """A sum in float64 and its rounding errors (Knuth's two-sum): subtracting undoes adding."""
+
+    high: Tensor
+    low: Tensor
+
+    @classmethod
+    def zero(cls, like: Tensor) -> "_Sum":
+        """Nothing yet, in the shape of ``like``."""
+        zero = torch.zeros_like(like, dtype=torch.float64)
+        return cls(zero, zero)
+
+    @property
+    def value(self) -> Tensor:
+        """The sum, rounded once."""
+        return self.high + self.low
+
+    def plus(self, x: Tensor) -> "_Sum":
+        """With ``x`` added; what is lost in the sum is kept beside it."""
+        high = self.high + x
+        added = high - self.high
+        return _Sum(high, self.low + ((self.high - (high - added)) + (x - added)))
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What a pass depends on and has no gradient."""
@@ -157,13 +182,12 @@ class _Decode(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, inputs: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         total, keys = inputs.shape[1], tensors[: 2 * len(plan.masks)]
-        sums: list[LinearState | None] = [None] * len(plan.masks)
+        sums: dict[int, list[_Sum]] = {}
 
         def enter(layer: int, own: LinearState) -> LinearState:
-            own = _wide(own)
-            before = sums[layer] or LinearState(*map(torch.zeros_like, own))
-            sums[layer] = LinearState(*(x + y for x, y in zip(before, own, strict=True)))
-            return before
+            before = sums.get(layer) or [_Sum.zero(x) for x in own]
+            sums[layer] = [total.plus(x) for total, x in zip(before, own, strict=True)]
+            return LinearState(*(total.value for total in before))
 
         out: list[Tensor] = []
         for number in range(-(-total // plan.segment_steps)):
@@ -175,7 +199,8 @@ class _Decode(torch.autograd.Function):
                 plan.split(whole, total, number, axis).copy_(part)
         ctx.plan, ctx.num_tensors = plan, len(tensors)
         ctx.autocast = autocast_of(inputs.device)
-        ctx.save_for_backward(inputs, *tensors, *(x for state in sums if state for x in state))
+        states = (x for layer in range(len(sums)) for total in sums[layer] for x in total)
+        ctx.save_for_backward(inputs, *tensors, *states)
         ctx.set_materialize_grads(False)
         return tuple(out)
 
@@ -203,8 +228,9 @@ class _Backward:
         needed: Sequence[bool],
     ) -> None:
         self.plan, self.inputs = plan, inputs
-        self.sums = [LinearState(*pair) for pair in zip(states[::2], states[1::2], strict=True)]
-        self.grad_states: list[Tensor | None] = [None] * len(states)
+        totals = [_Sum(*pair) for pair in zip(states[::2], states[1::2], strict=True)]
+        self.sums = [list(pair) for pair in zip(totals[::2], totals[1::2], strict=True)]
+        self.grad_states: list[Tensor | None] = [None] * len(totals)
         self.grad_inputs = torch.zeros_like(inputs) if needed[1] else None
         self.num_keys = 2 * len(plan.masks)
         keys = [x.detach().requires_grad_() for x in tensors[: self.num_keys]]
@@ -218,10 +244,11 @@ class _Backward:
         entered: list[Tensor] = []
 
         def enter(layer: int, own: LinearState) -> LinearState:
-            pairs = zip(self.sums[layer], _wide(own), strict=True)
-            self.sums[layer] = LinearState(*(x - y for x, y in pairs))
-            leaves = LinearState(*(x.detach().requires_grad_() for x in self.sums[layer]))
-            entered.extend(leaves)
+            with torch.no_grad():
+                pairs = zip(self.sums[layer], own, strict=True)
+                self.sums[layer] = [total.plus(-x) for total, x in pairs]
+                leaves = LinearState(*(total.value for total in self.sums[layer]))
+            entered.extend(x.requires_grad_() for x in leaves)
             return leaves
 
         part = plan.split(self.inputs, total, number).detach()
@@ -263,7 +290,3 @@ def _positions(start: int, like: Tensor) -> Tensor:
     sine, cosine = sinusoid(2, width, like=like.new_empty((), dtype=torch.float64))[1].view(-1, 2).T
     angles = torch.arange(start, start + steps, device=like.device)[:, None] * sine.atan2(cosine)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(like.dtype)
-
-
-def _wide(state: LinearState) -> LinearState:
-    return LinearState(*(x.double() for x in state))
