@@ -1,5 +1,6 @@
 """Every kind of defect is found where it is, under its code, and nothing is where nothing is."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,20 @@ def test_a_prepared_corpus_has_nothing(tmp_path: Path) -> None:
     prepare(data, TextConfig(), MelConfig())
     report = check_corpus(data, TextConfig(), MelConfig())
     assert report.findings.found() == [] and report.num_utterances == 24
+
+
+def test_every_kind_is_described_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data_check.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `([a-z]+\.[a-z0-9_]+)`( \(mended\))? \| (.*) \| (.*) \| (.*) \|$", page, re.M
+    )
+    described = {code: (bool(mended), *cells) for code, mended, *cells in rows}
+    assert described == {
+        kind.code: (
+            kind.mendable,
+            *(cell.replace("|", r"\|") for cell in (kind.what, kind.expected, kind.remedy)),
+        )
+        for kind in KINDS.values()
+    }
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"{len(KINDS)} kinds of defects" in readme

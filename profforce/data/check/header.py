@@ -15,8 +15,8 @@ MAX_CHUNKS = 64
 """Chunks looked through for the data; writers put a handful before it."""
 UNKNOWN_BYTES = 0x7FFFF000
 """A data size from here on stands for "until the end": sox and ffmpeg write so into pipes."""
-MAX_FILTER_TAPS = 2**26
-"""Elements of the resampling filter: 256 MiB, from where on a conversion is refused."""
+MAX_FILTER_TAPS = 2**24
+"""Elements of the resampling filter: 64 MiB, and some ten times that while it is made."""
 FILTER_WIDTH = 32
 """``lowpass_filter_width`` of :func:`profforce.audio.files.resample`."""
 
