@@ -41,10 +41,11 @@ lint: $(STAMP)
 	@$(BIN)/mypy --no-incremental  # a stale cache hides errors that a fresh checkout shows
 	@$(BIN)/lint-imports
 
-# Attention alone, every form in turn (a table); then whole steps of training and sampling (JSON).
+# Every suite in turn, with its table and its picture in out/bench: some fifteen minutes.
 bench: $(STAMP)
-	@$(BIN)/profforce bench suite=kernel
-	@$(BIN)/python tools/bench_step.py
+	@mkdir -p out/bench
+	@for suite in kernel attention decode train epoch; \
+	do $(BIN)/profforce bench suite=$$suite threads=1 --plot out/bench/$$suite.png || exit 1; done
 
 # Never removes runs, samples or corpora.
 clean:

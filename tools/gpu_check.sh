@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Check and time the CUDA kernels on the GPU of this machine, in less than eight minutes:
+# Check the CUDA kernels and time them and the benches on the GPU of this machine, in less than eight
+# minutes:
 #
 #     tools/gpu_check.sh [--json FILE]
 #

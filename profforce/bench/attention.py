@@ -62,11 +62,11 @@ class AttentionSuite:
         return {**case, "B": 1, "T": 2}
 
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
-        """Each form by itself."""
+        """The forms of each attention."""
         methods = list(KINDS)
         if config.peers and PEER in usable_peers(config.dtype.value, device):
             methods += PEER_KINDS
-        return {f"{m}_{p}": [f"{m}_{p}"] for m in methods for p in PASSES}
+        return {method: [f"{method}_{passes}" for passes in PASSES] for method in methods}
 
     def forms(
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device

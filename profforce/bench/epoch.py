@@ -3,9 +3,10 @@
 Measured, with lengths spread from half to one and a half of the means, or those of a corpus if
 ``data=`` or ``data.root=`` names one:
 
-- ``teacher_forcing``, ``professor_forcing``: an optimizer step on batches as a run draws them;
+- ``teacher_forcing``, ``professor_forcing``: an optimizer step on batches as a run draws them, of
+  which every ``method.interval``-th is of the second kind;
 - ``generate_G``: refreshing a pool of G utterances, each as long as the recording of its text, for
-  G = ``freerun.pool_size`` and for what 2, 4, ... 64 steps use.
+  G = ``freerun.pool_size`` and for what 1, 2, 4, ... 64 such steps use.
 
 From these follow, for a grid of N (``freerun.every``) and G (``freerun.pool_size``), the time of a
 step with generating spread over the steps, how often each sample is used and how stale it gets; and
@@ -32,8 +33,8 @@ from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
 
-STEPS_LASTING = (2, 4, 8, 16, 32, 64)
-"""How many steps the pools last whose making is timed."""
+STEPS_LASTING = (1, 2, 4, 8, 16, 32, 64)
+"""How many steps that use them the pools last whose making is timed."""
 NOISE_UTTERANCES = 512
 KINDS = {"teacher_forcing": StepKind(Free.none), "professor_forcing": StepKind(Free.pool)}
 GENERATE = "generate_"
@@ -66,9 +67,9 @@ class EpochSuite:
         return {"B": min(case["B"], 2), "T": min(case["T"], 16), "S": 2}
 
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
-        """Each form by itself."""
-        sizes = pool_sizes(_with_batch(config))
-        return {name: [name] for name in (*KINDS, *(f"{GENERATE}{size}" for size in sizes))}
+        """Each way to step by itself, and all pools."""
+        pools = [f"{GENERATE}{size}" for size in pool_sizes(_with_batch(config))]
+        return {**{name: [name] for name in KINDS}, "generate": pools}
 
     def forms(
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device
@@ -101,7 +102,7 @@ class EpochSuite:
                 "limits": {
                     "budget": config.budget,
                     "max_uses": config.max_uses,
-                    "without_generating": times.professor_forcing / times.teacher_forcing,
+                    "without_generating": times.without_generating / times.teacher_forcing,
                 },
             },
             advice=_advice(best, config, choice_now(times, training)),
@@ -136,6 +137,8 @@ def times_of(rows: Sequence[Row], training: TrainConfig) -> Times:
             if name.startswith(GENERATE)
         },
         used_a_step=used_a_step(training),
+        interval=training.method.interval,
+        ahead=training.freerun.ahead,
     )
 
 
@@ -210,10 +213,7 @@ def _record(pair: Choice) -> dict[str, Any]:
     measures = {name: rounded(value) for name, value in asdict(pair).items()}
     return {
         **measures,
-        "every": pair.every,
-        "pool_size": pair.pool_size,
-        "mean_staleness": pair.mean_staleness,
-        "max_staleness": pair.max_staleness,
+        **{name: getattr(pair, name) for name in ("every", "pool_size", "max_staleness")},
     }
 
 

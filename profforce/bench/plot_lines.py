@@ -8,8 +8,15 @@ from profforce.bench.report import Report, Row, case_name, number
 from profforce.bench.suite import Case
 
 LINEAR, SOFTMAX, PREFIX = "#1b6ca8", "#e07a1f", "#7a7a7a"
-COLOURS = {"linear": LINEAR, "softmax": SOFTMAX, "full": SOFTMAX, "prefix": PREFIX}
-"""By words in a form's name; a peer has the colour of the same attention and a broken line."""
+COLOURS = {
+    "linear": LINEAR,
+    "softmax": SOFTMAX,
+    "full": SOFTMAX,
+    "prefix": PREFIX,
+    "engine_linear": "#0b2f4f",
+    "engine_softmax": "#8f3d06",
+}
+"""By a form's name; a peer has the colour of the same attention and a broken line."""
 OTHER_COLOURS = ("#2a9d63", "#8e5bb5", "#d1495b", "#b59410", "#46a3b8")
 ADVICE = "#d1495b"
 PEER = "fast_transformers"
@@ -38,7 +45,7 @@ def attention_lines(figure: Any, report: Report) -> None:
         line[0].set_ylabel(title, fontsize=9)
     for panel in panels[-1]:
         panel.set_xlabel("T, frames", fontsize=9)
-    panels[0, 0].legend(fontsize=7, frameon=False)
+    _legend(figure, panels[0, 0])
 
 
 def decode_lines(figure: Any, report: Report) -> None:
@@ -59,7 +66,7 @@ def decode_lines(figure: Any, report: Report) -> None:
         panel.set_ylabel(up, fontsize=9)
         fixed = {name: n for name, n in rows[0].case.items() if name != size}
         panel.set_title(case_name(fixed), fontsize=9)
-    panels[0].legend(fontsize=7, frameon=False)
+    _legend(figure, panels[0])
 
 
 def epoch_lines(figure: Any, report: Report) -> None:
@@ -150,6 +157,12 @@ def _lines(
     panel.spines[["top", "right"]].set_visible(False)
 
 
+def _legend(figure: Any, panel: Any) -> None:
+    """One for all panels, below them."""
+    handles, labels = panel.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+
+
 def _series(rows: Sequence[Row], size: str) -> dict[tuple[str, str], list[Row]]:
     """Rows of one form that differ in ``size`` alone, by the form and the other sizes."""
     others = [{k: v for k, v in row.case.items() if k != size} for row in rows]
@@ -175,8 +188,7 @@ def _longest_series(rows: Sequence[Row], size: str) -> list[Row]:
 
 
 def _colour(form: str) -> str | None:
-    words = form.removeprefix(f"{PEER}_").split("_")
-    return COLOURS.get(words[0]) if len(words) == 1 else None
+    return COLOURS.get(form.removeprefix(f"{PEER}_"))
 
 
 def _points(pairs: Sequence[dict[str, Any]]) -> tuple[list[int], list[float]]:

@@ -1,8 +1,9 @@
 """How often to refresh the sample pool, and with how many utterances: arithmetic on measured times.
 
-Every N steps G utterances are generated; every step uses b of them. Then generating costs
-``generate(G) / N`` a step, each sample is used ``N b / G`` times on average, and a sample that is
-used was made ``(N - 1) / 2`` steps ago on average, ``N - 1`` at most.
+Every N steps G utterances are generated; every i-th step (``method.interval``) uses b of them. Then
+generating costs ``generate(G) / N`` a step, and each sample is used ``N b / (i G)`` times on
+average. With N a multiple of i, a sample that is used was made ``(N - i) / 2`` steps ago on average
+and ``N - i`` at most, and ``freerun.ahead`` steps more.
 """
 
 import math
@@ -17,11 +18,25 @@ class Times:
     teacher_forcing: float
     """A step of plain teacher forcing."""
     professor_forcing: float
-    """A step that also trains on utterances of the pool."""
+    """A step that also trains on utterances of the pool; every ``interval``-th is one."""
     generate: Mapping[int, float]
     """Refreshing a pool of G utterances, for each G that was measured."""
     used_a_step: int
-    """b, utterances of the pool that a step uses."""
+    """b, utterances of the pool that such a step uses."""
+    interval: int = 1
+    """i, ``method.interval``."""
+    ahead: int = 0
+    """``freerun.ahead``, which N has to exceed."""
+
+    @property
+    def without_generating(self) -> float:
+        """A step on average, the pool's making left out."""
+        return self.teacher_forcing + self.extra / self.interval
+
+    @property
+    def extra(self) -> float:
+        """What training on the pool adds to a step."""
+        return self.professor_forcing - self.teacher_forcing
 
 
 @dataclass(frozen=True)
@@ -40,29 +55,26 @@ class Choice:
     """Share of the time that goes into generating."""
     uses: float
     """How often a generated sample is used on average; below 1 some are never used."""
-
-    @property
-    def mean_staleness(self) -> float:
-        """Steps since a sample was made, on average over its uses."""
-        return (self.every - 1) / 2
-
-    @property
-    def max_staleness(self) -> int:
-        """Steps since a sample was made, at the most."""
-        return self.every - 1
+    mean_staleness: float
+    """Steps since a sample was made, on average over its uses."""
+    max_staleness: int
+    """Steps since a sample was made, at the most."""
 
 
 def choice(times: Times, every: int, pool_size: int) -> Choice:
     """What N = ``every`` and a measured G = ``pool_size`` cost."""
     generating = times.generate[pool_size] / every
-    step = times.professor_forcing + generating
+    step = times.without_generating + generating
+    oldest = every - math.gcd(every, times.interval)  # of the steps since a refresh that use it
     return Choice(
         every=every,
         pool_size=pool_size,
         ms_a_step=step,
         ratio=step / times.teacher_forcing,
         generating=generating / step,
-        uses=every * times.used_a_step / pool_size,
+        uses=every * times.used_a_step / (times.interval * pool_size),
+        mean_staleness=oldest / 2 + times.ahead,
+        max_staleness=oldest + times.ahead,
     )
 
 
@@ -87,16 +99,18 @@ def recommend(times: Times, budget: float, max_uses: float) -> Choice:
 
 
 def _every(times: Times, pool_size: int, uses: float) -> int:
-    """The N with which each of G utterances is used so often, rounded down."""
-    return max(1, int(uses * pool_size / times.used_a_step))
+    """The N with which each of G utterances is used so often, rounded down to the interval."""
+    lots = int(uses * pool_size / times.used_a_step)
+    return max(lots, times.ahead // times.interval + 1) * times.interval
 
 
 def _rarest(times: Times, pool_size: int, budget: float) -> int:
     """The smallest N with which generating G utterances stays within the budget."""
-    allowed = times.professor_forcing * budget / (1 - budget)
-    every = max(1, math.ceil(times.generate[pool_size] / allowed))
+    allowed = times.without_generating * budget / (1 - budget)
+    lots = math.ceil(times.generate[pool_size] / allowed / times.interval)
+    every = max(lots, times.ahead // times.interval + 1) * times.interval
     while choice(times, every, pool_size).generating > budget:  # what rounding left over
-        every += 1
+        every += times.interval
     return every
 
 

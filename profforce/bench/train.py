@@ -50,14 +50,14 @@ LONGER = 4
 BASELINE = "teacher_forcing"
 KINDS = {
     BASELINE: StepKind(Free.none),
+    "teacher_forcing_recompute": StepKind(Free.none, recompute=True),
+    "teacher_forcing_segments": StepKind(Free.none, segments=True),
     "professor_forcing": StepKind(Free.pool),
     "professor_forcing_shut": StepKind(Free.pool, gate_open=False),
-    "through_time": StepKind(Free.within),
-    "teacher_forcing_recompute": StepKind(Free.none, recompute=True),
     "professor_forcing_recompute": StepKind(Free.pool, recompute=True),
-    "through_time_recompute": StepKind(Free.within, recompute=True),
-    "teacher_forcing_segments": StepKind(Free.none, segments=True),
     "professor_forcing_segments": StepKind(Free.pool, segments=True),
+    "through_time": StepKind(Free.within),
+    "through_time_recompute": StepKind(Free.within, recompute=True),
 }
 
 
@@ -75,13 +75,17 @@ class TrainSuite:
         return {"B": min(case["B"], 2), "T": min(case["T"], 16), "S": 2}
 
     def groups(self, config: BenchConfig, device: torch.device) -> dict[str, list[str]]:
-        """Each form by itself."""
+        """The forms of each method."""
         training = training_of(config).training
         problems = {name: problem_with(kind, training, device) for name, kind in KINDS.items()}
         for name, problem in problems.items():
             if problem is not None:
                 log.warning("%s is left out: %s", name, problem)
-        return {name: [name] for name, problem in problems.items() if problem is None}
+        groups: dict[str, list[str]] = {}
+        for name, problem in problems.items():
+            if problem is None:
+                groups.setdefault(KINDS[name].free.value, []).append(name)
+        return groups
 
     def forms(
         self, names: list[str], case: Case, config: BenchConfig, device: torch.device

@@ -16,7 +16,9 @@ measured = st.builds(
     professor_forcing=milliseconds,
     generate=st.dictionaries(st.integers(1, 512), milliseconds, min_size=1, max_size=5),
     used_a_step=st.integers(1, 64),
-)
+    interval=st.integers(1, 8),
+    ahead=st.integers(0, 20),
+).filter(lambda times: times.professor_forcing >= times.teacher_forcing)
 
 
 def test_the_figures_of_one_pair() -> None:
@@ -27,6 +29,25 @@ def test_the_figures_of_one_pair() -> None:
     assert pair.generating == pytest.approx(0.05)
     assert pair.uses == pytest.approx(20 * 4 / 64)
     assert (pair.mean_staleness, pair.max_staleness) == (9.5, 19)
+
+
+def test_the_figures_where_every_fourth_step_is_forced() -> None:
+    times = Times(100.0, 180.0, {64: 200.0}, used_a_step=4, interval=4, ahead=3)
+    pair = choice(times, 20, 64)
+    assert pair.ms_a_step == pytest.approx(100 + 80 / 4 + 200 / 20)
+    assert pair.uses == pytest.approx(5 * 4 / 64)
+    assert (pair.mean_staleness, pair.max_staleness) == (8 + 3, 16 + 3), "ages 0, 4, ... 16"
+    assert choice(times, 2, 64).max_staleness == 0 + 3, "each forced step has a new pool"
+    assert recommend(times, 0.05, 1.0).every == 64
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_staleness_is_that_of_the_loop(every: int, interval: int) -> None:
+    times = Times(1.0, 2.0, {1: 1.0}, used_a_step=1, interval=interval)
+    ages = [step % every for step in range(0, every * interval, interval)]
+    pair = choice(times, every, 1)
+    assert pair.max_staleness == max(ages)
+    assert pair.mean_staleness == pytest.approx(sum(ages) / len(ages))
 
 
 def test_the_freshest_samples_within_both_limits() -> None:
@@ -58,10 +79,10 @@ def test_no_fresher_pair_keeps_both_limits(
     """Nor one that wastes no more than a rounded N does."""
     best = recommend(times, budget, uses)
     size = data.draw(st.sampled_from(sorted(times.generate)))
-    every = int(uses * size / times.used_a_step)
-    if every >= 1 and choice(times, every, size).generating <= budget:
+    every = int(uses * size / times.used_a_step) * times.interval
+    if every > times.ahead and choice(times, every, size).generating <= budget:
         assert best.every <= every
-        assert best.uses <= uses or best.every == 1
+        assert best.every > times.ahead
 
 
 @given(measured, st.integers(1, 100), st.data())
@@ -69,8 +90,9 @@ def test_rarer_is_cheaper_and_staler(times: Times, every: int, data: st.DataObje
     size = data.draw(st.sampled_from(sorted(times.generate)))
     often, rare = choice(times, every, size), choice(times, every + 1, size)
     assert rare.ms_a_step <= often.ms_a_step and rare.generating <= often.generating
-    assert rare.mean_staleness > often.mean_staleness and rare.uses > often.uses
-    assert often.ms_a_step >= times.professor_forcing
+    assert rare.uses > often.uses and often.ms_a_step >= times.without_generating
+    twice = choice(times, 2 * every, size)
+    assert twice.mean_staleness >= often.mean_staleness
 
 
 @given(measured, shares)

@@ -39,6 +39,7 @@ SMALL_WORDS = [
     "discriminator.width=8",
     "discriminator.crop_steps=4",
     "freerun.batch_size=2",
+    "method.interval=2",
     "trainer.batch_size=2",
 ]
 QUICK = ["repeats=2", "threads=1", "device=cpu", "memory=false"]
@@ -53,6 +54,11 @@ def training() -> TrainConfig:
 
 def make_steps(training: TrainConfig, count: int = 4) -> TrainingSteps:
     return TrainingSteps(training, noise_corpus(training, [(12, 5)] * count), CPU)
+
+
+def names_of(settings: BenchConfig) -> list[str]:
+    groups = find_suite(settings.suite).groups(settings, CPU)
+    return [name for group in groups.values() for name in group]
 
 
 def weights_of(steps: TrainingSteps) -> torch.Tensor:
@@ -213,9 +219,9 @@ def test_noise_has_the_lengths_asked_for(training: TrainConfig) -> None:
 
 def test_segments_are_left_out_where_the_model_has_none(caplog: pytest.LogCaptureFixture) -> None:
     words = ["suite=train", *SMALL_WORDS, "model.attention=softmax"]
-    groups = find_suite("train").groups(_bench_settings(words), CPU)
-    assert "teacher_forcing_recompute" in groups
-    assert not any(name.endswith("_segments") for name in groups)
+    names = names_of(_bench_settings(words))
+    assert "teacher_forcing_recompute" in names and "through_time" in names
+    assert not any(name.endswith("_segments") for name in names)
     assert "teacher_forcing_segments is left out: trainer.segment_steps" in caplog.text
 
 
@@ -250,10 +256,11 @@ def test_the_epoch_command_gives_overrides_to_paste(
     ]  # fmt: skip
     best = found["recommended"]
     for pair in found["grid"]:
-        step = rows["professor_forcing"] + rows[f"generate_{pair['pool_size']}"] / pair["every"]
+        step = rows["teacher_forcing"] + (rows["professor_forcing"] - rows["teacher_forcing"]) / 2
+        step += rows[f"generate_{pair['pool_size']}"] / pair["every"]
         assert pair["ms_a_step"] == pytest.approx(step, rel=1e-3)
-        assert pair["uses"] == pytest.approx(pair["every"] * 2 / pair["pool_size"])
-        assert pair["mean_staleness"] == (pair["every"] - 1) / 2
+        assert pair["uses"] == pytest.approx(pair["every"] / pair["pool_size"])
+        assert pair["every"] % 2 == 0 and pair["mean_staleness"] == (pair["every"] - 2) / 2
     assert {**best, "overrides": None} in [{**pair, "overrides": None} for pair in found["grid"]]
     assert best["generating"] <= 0.2
     printed = capfd.readouterr().out
@@ -266,12 +273,11 @@ def test_the_epoch_command_gives_overrides_to_paste(
 
 
 def test_the_pools_are_what_steps_use_and_what_is_set() -> None:
-    names = find_suite("epoch").groups(_bench_settings(["suite=epoch"]), CPU)
-    assert list(names)[2:] == [f"generate_{4 * n}" for n in (1, 2, 4, 8, 16, 32, 64)]
+    names = names_of(_bench_settings(["suite=epoch"]))
+    assert names[2:] == [f"generate_{8 * n}" for n in (1, 2, 4, 8, 16, 32, 64)]
     words = ["suite=epoch", "shapes=[3x20x5]", "freerun.batch_size=null", "freerun.pool_size=50"]
-    names = find_suite("epoch").groups(_bench_settings([*words, "trainer.accumulate=2"]), CPU)
-    assert list(names)[2:6] == [f"generate_{n}" for n in (6, 12, 24, 48)]
-    assert list(names)[6] == "generate_50"
+    names = names_of(_bench_settings([*words, "trainer.accumulate=2"]))
+    assert names[2:7] == [f"generate_{n}" for n in (6, 12, 24, 48, 50)]
 
 
 def rows_of(times: dict[str, float]) -> list[Row]:
@@ -281,6 +287,7 @@ def rows_of(times: dict[str, float]) -> list[Row]:
 
 def test_the_advice_tells_what_the_settings_cost_and_what_cannot_be() -> None:
     words = ["suite=epoch", "freerun.every=100", "freerun.pool_size=64", "freerun.batch_size=4"]
+    words += ["method.interval=1"]
     settings = _bench_settings(words)
     rows = rows_of({"teacher_forcing": 100, "professor_forcing": 190, "generate_64": 100})
     derived = epoch.EpochSuite().derive(rows, settings)
