@@ -5,8 +5,9 @@
 In turn, each in a process of its own with what is left of the time as its limit: compile every
 kernel for the device; run tests/gpu; time forward, backward and recurrent step beside softmax
 attention and the floor that the memory's speed sets; do so again in turn with
-flash-linear-attention, where that is installed; run the other suites of profforce bench at sizes
-that fill a GPU; look for memory errors and races with compute-sanitizer, where that is.
+flash-linear-attention, where that is installed; time whole free runs by CUDA graphs and by the
+modules; run the other suites of profforce bench at sizes that fill a GPU; look for memory errors
+and races with compute-sanitizer, where that is.
 Exits with 0 if all is well, 1 if a step failed, 2 without a GPU.
 """
 
@@ -48,6 +49,7 @@ SUITES: dict[str, tuple[tuple[str, ...], float]] = {
     "epoch": (("shapes=[8x500x40]", *MODEL), 90),
 }
 """Settings of each suite and its most seconds; those of attention depend on the memory."""
+FREE_RUN_BATCHES, FREE_RUN_FRAMES = (1, 32, 128), 500
 GRAPH_STEPS = 64
 """Recurrent steps captured into one CUDA graph, so that their time is not that of launching."""
 
@@ -120,6 +122,7 @@ def plan(folder: Path, batch: int | None) -> list[Step]:
         Step("tests", [*tests, str(ROOT / "tests/gpu")], 120, no_pytest),
         Step("times", [*this, "--part", "times"], 90),
         Step("peers", [*this, "--part", "peers"], 60, no_peers),
+        Step("free_run", [*this, "--part", "free_run"], 75),
         *(Step(name, suite(name, folder, batch), limit) for name, (_, limit) in SUITES.items()),
         *(
             Step(
@@ -301,6 +304,125 @@ def part_peers(options: argparse.Namespace) -> None:
     print(f"{rows[0]['case']}")
 
 
+def part_free_run(options: argparse.Namespace) -> None:
+    """Whole free runs by CUDA graphs and by the modules; into suite-free_run.json."""
+    import torch
+
+    from profforce.models import graphs
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    most = options.batch or max(FREE_RUN_BATCHES)
+    rows = []
+    for attention in ("linear", "softmax"):
+        model = free_running_model(device, attention)
+        if problem := graphs.obstacle(model):
+            sys.exit(f"graphs cannot run the model: {problem}")
+        for batch in (b for b in FREE_RUN_BATCHES if b <= most):
+            rows += free_run_rows(model, batch, FREE_RUN_FRAMES)
+        if problem := graphs.obstacle(model):
+            sys.exit(f"graphs could not run the model: {problem}")
+    _leave(options, f"{SUITE_FILE}free_run", {"rows": rows})
+    if wrong := [row["form"] for row in rows if is_far(row)]:
+        sys.exit(f"far from the modules' frames: {', '.join(wrong)}")
+    print(f"{FREE_RUN_FRAMES} frames, {len(rows)} rows")
+
+
+def free_running_model(device: Any, attention: str, width: int = HEADS * WIDTH) -> Any:
+    """One frame a step, and nobody stops."""
+    import torch
+
+    from profforce.config import ModelConfig
+    from profforce.models.transformer import TransformerTTS
+
+    config = ModelConfig(
+        attention=attention,
+        width=width,
+        num_heads=HEADS,
+        feedforward_width=4 * width,
+        decoder_layers=LAYERS,
+        reduction_factor=1,
+    )
+    torch.manual_seed(0)
+    model = TransformerTTS(config, 40, 80).to(device).eval()
+    torch.nn.init.constant_(model.stop_out.bias, -50.0)
+    return model
+
+
+def free_run_rows(model: Any, batch: int, frames: int, repeats: int = 3) -> list[dict[str, Any]]:
+    """Milliseconds of a run whose utterances end between half of ``frames`` and all."""
+    from profforce.bench.timing import interleave, spread
+
+    forms = free_run_forms(model, batch, frames)
+    truth = forms["plain"]()
+    errors = {name: _distance(run(), truth) for name, run in forms.items()}
+    times = interleave(forms, repeats=repeats, warmup=1, device=model.mel_mean.device)
+    case = {"B": batch, "T": frames}
+    rows = []
+    for name, values in times.items():
+        median, iqr = spread(values)
+        rows.append(
+            {
+                "suite": "free_run",
+                "case": case,
+                "form": f"{model.config.attention}_{name}",
+                "ms_median": median,
+                "ms_iqr": iqr,
+                "peak_mib": None,
+                "error": errors[name],
+            }
+        )
+    return rows
+
+
+def free_run_forms(model: Any, batch: int, frames: int) -> dict[str, Callable[[], Any]]:
+    """Each gives the normalised frames ``[B, T, M]`` that it made."""
+    import torch
+
+    from profforce.models import graphs
+    from profforce.models.free_run import Outputs
+    from profforce.models.mirror import Mirror
+    from profforce.nn.noise import PrenetNoise
+
+    device = model.mel_mean.device
+    symbols = torch.randint(1, 40, (batch, 80), generator=torch.Generator().manual_seed(0))
+    numbers = torch.arange(batch, device=device)
+    given: dict[str, Any] = {
+        "symbols": symbols.to(device),
+        "symbol_lengths": torch.full((batch,), 80, device=device),
+        "max_frames": torch.linspace(frames / 2, frames, batch, device=device).ceil().long(),
+        "noise": PrenetNoise(0, numbers),
+        "speakers": None,
+        "stop_threshold": 0.5,
+    }
+
+    def by_graphs(precision: str, compact: bool) -> Any:
+        steps = int(given["max_frames"].max())
+        out = Outputs.allocate(model, given["symbols"], steps, alignments=False)
+        graphs.run_on_device(model, outputs=out, precision=precision, compact=compact, **given)
+        return out.finish(model, None).mel
+
+    def plain() -> Any:
+        kept = {"refine": False, "alignments": False}
+        return Mirror(model).free_run(plain=True, **kept, **given).mel
+
+    return {
+        "plain": plain,
+        "graphs": lambda: by_graphs("float32", True),
+        "graphs_of_all_rows": lambda: by_graphs("float32", False),
+        "graphs_bfloat16": lambda: by_graphs("bfloat16", True),
+    }
+
+
+def is_far(row: dict[str, Any]) -> bool:
+    """Whether frames in float32 differ by more than rounding; those in bfloat16 only count."""
+    return "bfloat16" not in row["form"] and not row["error"] < 1e-3
+
+
+def _distance(ours: Any, truth: Any) -> float:
+    """Root mean square of the difference relative to the deviation of ``truth``."""
+    return float((ours - truth).square().mean().sqrt() / truth.std())
+
+
 def has_fla() -> bool:
     """Is flash-linear-attention installed?"""
     return importlib.util.find_spec("fla") is not None
@@ -471,6 +593,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "tiny": part_tiny,
     "times": part_times,
     "peers": part_peers,
+    "free_run": part_free_run,
 }
 
 

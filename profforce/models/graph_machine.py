@@ -73,15 +73,13 @@ class Machine:
 
     def _make(self, rows: int) -> Callable[[], None]:
         room = self.room.part(rows)
-        if room.t.device.type != "cuda":
-            return functools.partial(self._run, room, room.num_steps)
+        capture = _capture if room.t.device.type == "cuda" else _rehearse
         with torch.inference_mode(False):
-            graph = _capture(
+            return capture(
                 functools.partial(self._run, room.clone(), min(WARM_UP_STEPS, room.num_steps)),
                 functools.partial(self._run, room, room.num_steps),
                 room.t.device,
             )
-        return graph.replay
 
     def _run(self, room: Room, steps: int) -> None:
         device = room.t.device.type
@@ -93,10 +91,18 @@ class Machine:
                 room.step(self.decoder, place)
 
 
+def _rehearse(
+    warm_up: Callable[[], None], work: Callable[[], None], device: torch.device
+) -> Callable[[], None]:
+    """What :func:`_capture` does, for a device that has no graphs: ``work`` is done every time."""
+    warm_up()
+    return work
+
+
 def _capture(
     warm_up: Callable[[], None], work: Callable[[], None], device: torch.device
-) -> torch.cuda.CUDAGraph:
-    """``work`` as a graph, after ``warm_up``, which loads and chooses every kernel.
+) -> Callable[[], None]:
+    """A graph of ``work`` to replay, after ``warm_up``, which loads and chooses every kernel.
 
     Raises:
         CaptureError: if the device refuses.
@@ -117,7 +123,7 @@ def _capture(
             first = err.__context__ or err  # the end of a spoilt capture is a second error
             reason = " ".join(str(first).split())[:200]
             raise CaptureError(f"its steps cannot be captured: {reason}") from err
-    return graph
+    return graph.replay
 
 
 def bucket(rows: int) -> int:

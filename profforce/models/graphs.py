@@ -88,10 +88,16 @@ def run_on_device(
     precision: str,
     steps_a_graph: int = STEPS_A_GRAPH,
     group_size: int = GROUP_SIZE,
+    compact: bool = True,
 ) -> None:
     """Fill ``outputs``; the other arguments are those of ``Mirror.free_run``.
 
     On another device than CUDA the same steps run one by one.
+
+    Args:
+        steps_a_graph: N.
+        group_size: utterances that go through together.
+        compact: let the rest move into a smaller graph when half of a group has ended.
 
     Raises:
         CaptureError: if the steps cannot be captured; ``outputs`` are then as if nothing had run.
@@ -116,7 +122,9 @@ def run_on_device(
     positions = model.decoder_positions.table(replays * steps_a_graph, model.config.width)
     try:
         machine = machine_for(model, need, noisy=noise is not None, precision=precision)
-        run = _Run(machine, memories, positions, max_frames, outputs, noise, stop_threshold)
+        run = _Run(
+            machine, memories, positions, max_frames, outputs, noise, stop_threshold, compact
+        )
         for group in order.split(group_size):
             run.speak(group)
     except CaptureError as err:
@@ -138,6 +146,7 @@ class _Run:
     outputs: Outputs
     noise: PrenetNoise | None
     threshold: float
+    compact: bool
 
     def speak(self, rows: Tensor) -> None:
         """Generate utterances ``rows [n]`` of the batch to their ends."""
@@ -151,7 +160,7 @@ class _Run:
             running = (self.outputs.lengths[rows] == 0).nonzero()[:, 0]  # the host waits here
             if not len(running):
                 return
-            if bucket(len(running)) < bucket(len(rows)):
+            if self.compact and bucket(len(running)) < bucket(len(rows)):
                 room.keep(running)
                 rows = rows[running]
         raise AssertionError("an utterance ran past its limit")

@@ -170,6 +170,9 @@ def test_those_that_run_on_move_into_a_smaller_graph(attention: str, replays: li
     assert replays == [40, *[8] * 9], "32 of 40 ended in the first replay, the last at frame 40"
     assert not ours.stopped.any() and torch.equal(ours.lengths, limit)
     assert_same(ours, plain(model, given), 1e-10)
+    replays.clear()
+    assert_same(run(model, given, steps_a_graph=4, compact=False), ours, 1e-10)
+    assert replays == [40] * 10
 
 
 def test_a_group_ends_with_its_last_utterance(replays: list[int]) -> None:
