@@ -94,7 +94,7 @@ class EpochSuite:
         pairs = grid(times, best)
         return Derived(
             title="Time of a step against teacher forcing, and uses of a sample",
-            columns=("N", "steps stale", *(f"G={size}" for size in times.generate)),
+            columns=("N", "steps stale (most)", *(f"G={size}" for size in times.generate)),
             lines=_lines(pairs),
             data={
                 "grid": [_record(pair) for pair in pairs],
@@ -203,7 +203,7 @@ def _lines(pairs: Sequence[Choice]) -> list[list[str]]:
     """A line an N, a column a G."""
     lines: dict[int, list[str]] = {}
     for pair in pairs:
-        stale = f"{pair.mean_staleness:g}, at most {pair.max_staleness}"
+        stale = f"{pair.mean_staleness:g} ({pair.max_staleness})"
         line = lines.setdefault(pair.every, [str(pair.every), stale])
         line.append(f"{pair.ratio:.2f} / {number(pair.uses)}")
     return list(lines.values())

@@ -40,7 +40,7 @@ def attention_lines(figure: Any, report: Report) -> None:
         for panel, (passes, named) in zip(line, PASSES.items(), strict=True):
             rows = [row for row in report.rows if row.form.endswith(passes)]
             _lines(panel, rows, "T", value, _without(passes))
-            if line is panels[0]:
+            if panel in panels[0]:
                 panel.set_title(named, fontsize=9)
         line[0].set_ylabel(title, fontsize=9)
     for panel in panels[-1]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from profforce.bench.epoch import EpochSuite
 from profforce.bench.plot import PLOTS, plot
 from profforce.bench.plot_bars import training_bars
-from profforce.bench.plot_lines import attention_lines, decode_lines, epoch_lines
+from profforce.bench.plot_lines import PASSES, attention_lines, decode_lines, epoch_lines
 from profforce.bench.report import Report, Row
 from profforce.bench.suite import SUITES, Case
 from profforce.config import TrainingBenchConfig
@@ -93,7 +93,7 @@ def test_another_suite_gets_bars(tmp_path: Path) -> None:
 
 def test_attention_is_drawn_against_the_frames() -> None:
     panels = drawn(attention_lines, attention_report()).axes
-    assert len(panels) == 6
+    assert [panel.get_title() for panel in panels] == [*PASSES.values(), "", "", ""]
     lines = {line.get_label(): line for line in panels[0].lines}
     assert list(lines) == ["linear", "softmax", "fast_transformers_linear"]
     assert lines["softmax"].get_xydata().tolist() == [[64, 32], [256, 128]], "ms an utterance"
