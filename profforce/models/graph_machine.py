@@ -8,8 +8,10 @@ Shapes: N steps of a graph.
 
 import copy
 import functools
+import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -108,9 +110,9 @@ def _capture(
         CaptureError: if the device refuses.
     """
     graph = torch.cuda.CUDAGraph()
-    here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    here, side = torch.cuda.current_stream(device), _side_stream(device)
     # The outer stream context is for a capture that fails: it would leave the side stream current.
-    with torch.cuda.device(device), torch.cuda.stream(here):
+    with torch.cuda.device(device), torch.cuda.stream(here), _no_collection():
         side.wait_stream(here)
         with torch.cuda.stream(side):
             warm_up()
@@ -124,6 +126,24 @@ def _capture(
             reason = " ".join(str(first).split())[:200]
             raise CaptureError(f"its steps cannot be captured: {reason}") from err
     return graph.replay
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The same for every capture: cuBLAS keeps a workspace for each stream it saw."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection inside: a graph that is destroyed would spoil the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def bucket(rows: int) -> int:

@@ -6,7 +6,8 @@ import gc
 import logging
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -292,7 +293,9 @@ def test_frames_that_are_not_numbers_spread_to_no_other_run() -> None:
     model, other = (build(torch.float32, attention="softmax") for _ in "ab")
     with torch.no_grad():
         model.decoder[0].attention.qkv.bias.fill_(float("nan"))
-    broken = run(model, arguments(3, 0))
+        model.decoder[0].cross.kv.bias.fill_(float("nan"))
+    longer = {"symbols": torch.ones(3, 40, dtype=torch.int64)}
+    broken = run(model, arguments(3, 0) | longer | {"symbol_lengths": torch.full((3,), 40)})
     assert broken.mel[0, 0].isnan().all()
     model.load_state_dict(other.state_dict())
     given = arguments(3, 0)
@@ -418,6 +421,103 @@ def test_every_step_writes_to_the_same_places(attention: str) -> None:
     for layer, first in zip(_tensors(room.layers), _tensors(room.first), strict=True):
         assert not torch.equal(layer[:4], first.expand_as(layer[:4]))
         assert torch.equal(layer[4:], first.expand_as(layer[4:]))
+
+
+# ---------------------------------------------------------------- the order of a capture
+
+
+class Gpu:
+    """What :func:`graph_machine._capture` asks of ``torch.cuda``, noted in order."""
+
+    def __init__(self, end: Exception | None = None) -> None:
+        self.events: list[str] = []
+        self.current = "here"
+        self.end = end
+
+    def Stream(self, device: torch.device) -> "Stream":  # noqa: N802
+        return Stream(self, "side")
+
+    def current_stream(self, device: torch.device) -> "Stream":
+        return Stream(self, self.current)
+
+    @contextmanager
+    def stream(self, chosen: "Stream") -> Iterator[None]:
+        before, self.current = self.current, chosen.name
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        yield
+
+    def CUDAGraph(self) -> "Gpu":  # noqa: N802
+        return self
+
+    def replay(self) -> None:
+        self.events.append("replay")
+
+    @contextmanager
+    def graph(self, graph: "Gpu", stream: "Stream", capture_error_mode: str) -> Iterator[None]:
+        assert graph is self and capture_error_mode == "thread_local"
+        self.current = stream.name  # like the true one, it stays so when the end of it fails
+        try:
+            yield
+        finally:
+            if self.end is not None:
+                raise self.end
+        self.current = "here"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of the noted GPU."""
+
+    gpu: Gpu
+    name: str
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.gpu.events.append(f"{self.name} waits for {other.name}")
+
+
+def capture_on(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, work: Any) -> Any:
+    monkeypatch.setattr(torch, "cuda", gpu)
+    graph_machine._side_stream.cache_clear()
+    try:
+        return graph_machine._capture(
+            lambda: gpu.events.append(f"warm-up on {gpu.current}"), work, torch.device("cuda", 0)
+        )
+    finally:
+        graph_machine._side_stream.cache_clear()
+
+
+def test_a_capture_is_warmed_up_on_the_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu()
+
+    def work() -> None:
+        gpu.events.append(f"work on {gpu.current}, collecting {gc.isenabled()}")
+
+    replay = capture_on(gpu, monkeypatch, work)
+    replay()
+    assert gpu.events == [
+        *("side waits for here", "warm-up on side", "here waits for side"),
+        *("work on side, collecting False", "replay"),
+    ]
+    assert gpu.current == "here" and gc.isenabled()
+
+
+def test_a_failed_capture_says_its_first_reason_and_leaves_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = Gpu(end=RuntimeError("invalidated"))
+
+    def work() -> None:
+        raise RuntimeError("not permitted\nwhen capturing")
+
+    with pytest.raises(CaptureError, match="captured: not permitted when capturing"):
+        capture_on(gpu, monkeypatch, work)
+    assert gpu.current == "here" and gc.isenabled()
 
 
 # ---------------------------------------------------------------- who is run
