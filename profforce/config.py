@@ -209,6 +209,8 @@ class DataConfig:
     """Folder of the feature cache; ``<root>/features`` when unset."""
     num_utterances: int | None = None
     """Limit on the utterances made or used; all when unset."""
+    variation: float = 0.0
+    """Of the synthetic corpus, 0 to 1: how differently its utterances are said."""
     valid_fraction: float = 0.05
     """Share of texts held out; utterances with the same text stay on one side."""
     min_seconds: float = 0.2
@@ -219,6 +221,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _in_range("data", self, ("num_utterances",), 1)
+        _in_range("data", self, ("variation",), 0, 1)
         _in_range("data", self, ("valid_fraction",), 0, 1, above=True, below=True)
         _in_range("data", self, ("min_seconds", "num_workers"), 0)
         _in_range("data", self, ("max_seconds",), 0, above=True, unlimited=True)
@@ -491,6 +494,41 @@ class TrainConfig:
 
 
 @dataclass
+class FaultConfig:
+    """What passes for speech; a piece beyond one of these has failed (docs/sampling.md)."""
+
+    max_skipped_symbols: int = 4
+    """Neighbouring symbols that attention may pass over."""
+    max_skipped_ratio: float = 1.5
+    """Or this multiple of the piece's own usual advance, where one step passes several symbols."""
+    max_hurry: float = 2.6
+    """Over 0.2 s, this multiple of the piece's own mean pace, where that is more than the next."""
+    max_symbols_per_s: float = 48.0
+    """Pace over 0.2 s: three times that of fast speech."""
+    max_astray_s: float = 0.18
+    """Time that attention may spend off its way from the first symbol to the last."""
+    max_hold_s: float = 0.8
+    """Time on one symbol, or six times as long as the piece's own median."""
+    max_tail_s: float = 0.8
+    """Time on the last symbols."""
+    min_on_way: float = 0.6
+    """Mean share of attention that is on that way."""
+    max_silence_s: float = 1.0
+    """Of a pause within the piece."""
+    quiet_deviations: float = 1.5
+    """A frame is quiet if it is this many deviations of the training mels below their mean."""
+
+    def __post_init__(self) -> None:
+        _in_range("faults", self, ("max_skipped_symbols",), 1)
+        _in_range("faults", self, ("max_skipped_ratio", "max_hurry"), 1, unlimited=True)
+        _in_range("faults", self, ("max_symbols_per_s",), 0, above=True, unlimited=True)
+        seconds = ("max_astray_s", "max_hold_s", "max_tail_s", "max_silence_s")
+        _in_range("faults", self, seconds, 0, above=True, unlimited=True)
+        _in_range("faults", self, ("min_on_way",), 0, 1)
+        _in_range("faults", self, ("quiet_deviations",), -10, 10)
+
+
+@dataclass
 class SampleConfig:
     """Settings of ``profforce sample`` beside --run, --text, --input and --out."""
 
@@ -506,6 +544,18 @@ class SampleConfig:
     stop_threshold: float = 0.5
     max_seconds_per_symbol: float = 0.4
     """A free run ends after this much audio a symbol (and never before two seconds)."""
+    min_seconds_per_symbol: float = 0.025
+    """The stop head is not heard before this much audio a symbol: nobody speaks as fast."""
+    tail_frames: int = 3
+    """Mel frames kept after the stop, for the last sound to die away."""
+    retries: int = 2
+    """Other draws of the prenet's noise for a piece that failed; 0 takes what comes."""
+    attention_window: int | None = 8
+    """Then a last try with attention held to its way: at most so many symbols ahead of the last
+    one, half as many back. No such try when unset."""
+    precision: Precision = Precision.float32
+    """Of the weights that generate."""
+    faults: FaultConfig = field(default_factory=FaultConfig)
     max_symbols_per_piece: int = 200
     """Longer texts are spoken in pieces; choose about the longest text the run was trained on."""
     pause_s: float = 0.3
@@ -526,6 +576,14 @@ class SampleConfig:
         _in_range("sample", self, ("num_threads",), 1, 4096)
         _in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
         _in_range("sample", self, ("max_seconds_per_symbol",), 0, 60, above=True)
+        _in_range("sample", self, ("min_seconds_per_symbol",), 0, 60)
+        if self.min_seconds_per_symbol > self.max_seconds_per_symbol:
+            raise ValueError(
+                "sample.min_seconds_per_symbol must be <= sample.max_seconds_per_symbol = "
+                f"{self.max_seconds_per_symbol:g}, got {self.min_seconds_per_symbol:g}"
+            )
+        _in_range("sample", self, ("tail_frames", "retries"), 0, 1000)
+        _in_range("sample", self, ("attention_window",), 1)
         _in_range("sample", self, ("max_symbols_per_piece",), 20)
         _in_range("sample", self, ("pause_s", "paragraph_pause_s"), 0, 60)
         _in_range("sample", self, ("sample_rate",), 4000, 192_000)

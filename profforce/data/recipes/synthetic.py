@@ -1,12 +1,17 @@
 """Sounding letters: every letter a chord of its own that lasts a number of frames of its own.
 
 So the true alignment of text and mel is known. ``durations.jsonl`` holds the frames of each
-symbol, end-of-sentence included. Nothing but numpy is needed and seconds suffice.
+symbol, end-of-sentence included. Nothing but numpy is needed and seconds suffice. With
+``data.variation`` no two utterances are said alike: tempo, durations, pitch, loudness and noise
+are drawn for each, by its text.
 """
 
 import json
+import math
 import random
 import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +45,22 @@ PAUSE_AMPLITUDE = 0.03
 """Pauses hum, so that trimming silence cannot shift the alignment."""
 PAUSE_HZ = 110.0
 FADE_SAMPLES = 64
+SHORTEST_FRAMES = {True: 3, False: 2}
+"""Of a letter, of a pause: below it no frame would hear the sound alone."""
+TEMPO, LENGTH, VOICE_PITCH, PITCH, GAIN = 0.2, 0.3, 0.01, 0.005, 0.35
+"""Largest log factors at full variation: an utterance's tempo, a symbol's length, an utterance's
+pitch, a symbol's pitch and its amplitude. Neighbouring letters stay apart in pitch."""
+NOISE_AMPLITUDE = 0.003
+
+
+@dataclass(frozen=True)
+class Sound:
+    """One symbol as it is said."""
+
+    symbol: str
+    frames: int
+    pitch: float = 1.0
+    gain: float = 1.0
 
 
 def make(data: DataConfig, progress: Progress | None = None) -> None:
@@ -47,21 +68,25 @@ def make(data: DataConfig, progress: Progress | None = None) -> None:
     root = corpus_root(data)
     texts = synthetic_texts(data.num_utterances or NUM_UTTERANCES)
     report = progress or silent
+    variation = data.variation
+    # named after what it sounds like, so that a kept file is the right one
+    prefix = f"synthetic-v{variation:g}" if variation else "synthetic"
     rows = []
     for number, text in enumerate(texts):
-        name = f"synthetic-{number:05d}"
+        name = f"{prefix}-{number:05d}"
         path = root / "wavs" / f"{name}.wav"
         if not is_whole_wav(path):
-            write_audio(path, torch.from_numpy(synthesize(text)), MEL.sample_rate)
+            write_audio(path, torch.from_numpy(synthesize(text, variation)), MEL.sample_rate)
         rows.append((name, text))
         report("sounding letters", number + 1, len(texts))
     lines = [
-        json.dumps({"id": name, "symbols": symbols_of(text), "frames": durations(text)})
+        json.dumps({"id": name, "symbols": symbols_of(text), "frames": durations(text, variation)})
         for name, text in rows
     ]
     write_text(root / DURATIONS, "".join(f"{line}\n" for line in lines))
     facts = {
         "seed": SEED,
+        "variation": variation,
         "sample_rate": MEL.sample_rate,
         "hop_length": MEL.hop_length,
         "licence": "MIT",
@@ -87,14 +112,43 @@ def symbols_of(text: str) -> list[str]:
     return [*text, END_OF_SENTENCE]
 
 
-def durations(text: str) -> list[int]:
+def durations(text: str, variation: float = 0.0) -> list[int]:
     """Mel frames of each of :func:`symbols_of`."""
-    return [_frames(symbol) for symbol in symbols_of(text)]
+    return [sound.frames for sound in sounds_of(text, variation)]
 
 
-def synthesize(text: str) -> npt.NDArray[np.float32]:
+def sounds_of(text: str, variation: float = 0.0) -> list[Sound]:
+    """How ``text`` is said at a ``variation`` between 0 and 1; 0 says every symbol always alike."""
+    if not variation:
+        return [Sound(symbol, _frames(symbol)) for symbol in symbols_of(text)]
+    rng = random.Random(f"{SEED}|{text}")
+
+    def factor(most: float) -> float:
+        return math.exp(variation * rng.uniform(-most, most))
+
+    tempo, voice = factor(TEMPO), factor(VOICE_PITCH)
+    return [_varied(symbol, tempo, voice, factor) for symbol in symbols_of(text)]
+
+
+def synthesize(text: str, variation: float = 0.0) -> npt.NDArray[np.float32]:
     """Audio [N]; N is the sum of the durations times the hop."""
-    return np.concatenate([_sound(symbol) for symbol in symbols_of(text)])
+    audio = audio_of(sounds_of(text, variation))
+    if variation:
+        seed = random.Random(f"noise|{SEED}|{text}").getrandbits(64)
+        noise = np.random.default_rng(seed).standard_normal(len(audio))
+        audio = (audio + variation * NOISE_AMPLITUDE * noise).astype(np.float32)
+    return audio
+
+
+def audio_of(sounds: Sequence[Sound]) -> npt.NDArray[np.float32]:
+    """Audio [N] of ``sounds`` (at least one), without noise."""
+    return np.concatenate([_chord(sound) for sound in sounds])
+
+
+def _varied(symbol: str, tempo: float, voice: float, factor: Callable[[float], float]) -> Sound:
+    shortest = SHORTEST_FRAMES[symbol not in PAUSE_FRAMES]
+    frames = max(round(_frames(symbol) * tempo * factor(LENGTH)), shortest)
+    return Sound(symbol, frames, voice * factor(PITCH), factor(GAIN))
 
 
 def _syllables(rng: random.Random) -> list[str]:
@@ -109,16 +163,17 @@ def _frames(symbol: str) -> int:
     return low + string.ascii_lowercase.index(symbol) * 5 % (high - low + 1)
 
 
-def _sound(symbol: str) -> npt.NDArray[np.float32]:
-    num_samples = _frames(symbol) * MEL.hop_length
+def _chord(sound: Sound) -> npt.NDArray[np.float32]:
+    num_samples = sound.frames * MEL.hop_length
     time = np.arange(num_samples) / MEL.sample_rate
-    if symbol in PAUSE_FRAMES:
+    if sound.symbol in PAUSE_FRAMES:
         partials, amplitude = [PAUSE_HZ], PAUSE_AMPLITUDE
     else:
-        place = string.ascii_lowercase.index(symbol)
+        place = string.ascii_lowercase.index(sound.symbol)
         partials = [low + gap * (place * stride % 26) for low, gap, stride in PARTIALS_HZ]
         amplitude = AMPLITUDE
-    chord = np.sum([np.sin(2 * np.pi * hz * time) for hz in partials], axis=0)
+    waves = [np.sin(2 * np.pi * hz * sound.pitch * time) for hz in partials]
+    chord = amplitude * sound.gain * np.sum(waves, axis=0)
     ramp = np.minimum(1, (1 + np.arange(num_samples)) / FADE_SAMPLES)
-    sound: npt.NDArray[np.float32] = (amplitude * chord * ramp * ramp[::-1]).astype(np.float32)
-    return sound
+    audio: npt.NDArray[np.float32] = (chord * ramp * ramp[::-1]).astype(np.float32)
+    return audio
