@@ -100,7 +100,7 @@ def run_on_device(
         compact: let the rest move into a smaller graph when half of a group has ended.
 
     Raises:
-        CaptureError: if the steps cannot be captured; ``outputs`` are then as if nothing had run.
+        CaptureError: if the steps cannot be captured; all of ``outputs`` can then be filled anew.
     """
     if precision == "int8":
         _say_once(logging.WARNING, "CUDA has no int8 weights for generation: bfloat16 is used")
@@ -130,7 +130,6 @@ def run_on_device(
     except CaptureError as err:
         _REFUSED[model] = str(err)
         outputs.lengths.zero_()
-        outputs.stopped.zero_()
         raise
 
 
