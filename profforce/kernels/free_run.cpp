@@ -128,10 +128,11 @@ void pack_int8(const float* w, int64_t stride, const Matrix& m) {
 
 // ---------------------------------------------------------------- products of rows with a packed panel
 
+// `ahead`: weights that will be wanted soon, a cache line of them asked for at every k
 template <int kRows>
-PF_INLINE void multiply_float(const float* x, int64_t ldx, const float* w, int64_t k, Vec (&s)[kRows][2]) {
+PF_INLINE void multiply_float(const float* x, int64_t ldx, const float* w, int64_t k, const char* ahead, Vec (&s)[kRows][2]) {
   for (int64_t i = 0; i < k; ++i, w += kPanel) {
-    __builtin_prefetch(w + 16 * kPanel);
+    __builtin_prefetch(ahead + 64 * i);
     const Vec w0 = load(w), w1 = load(w + kLanes);
     for (int r = 0; r < kRows; ++r) {
       const Vec v = splat(x[r * ldx + i]);
@@ -184,10 +185,11 @@ PF_INLINE void multiply_pairs(const uint32_t* x, int64_t ldx, const uint32_t* w,
 #ifdef PF_DOT
 template <int kRows>
 __attribute__((target("avx512bf16,avx512vl,avx512bw,avx512dq,fma"), noinline)) void dot_pairs(
-    const uint32_t* x, int64_t ldx, const uint32_t* w, int64_t pairs, float* sums) {
+    const uint32_t* x, int64_t ldx, const uint32_t* w, int64_t pairs, const char* ahead, float* sums) {
   __m512 s[kRows][2];
   for (int r = 0; r < kRows; ++r) s[r][0] = s[r][1] = _mm512_setzero_ps();
   for (int64_t i = 0; i < pairs; ++i, w += kPanel) {
+    __builtin_prefetch(ahead + 64 * i);
     const __m512bh w0 = (__m512bh)_mm512_loadu_si512(w), w1 = (__m512bh)_mm512_loadu_si512(w + kLanes);
     for (int r = 0; r < kRows; ++r) {
       const __m512bh v = (__m512bh)_mm512_set1_epi32(int(x[r * ldx + i]));
@@ -204,10 +206,11 @@ __attribute__((target("avx512bf16,avx512vl,avx512bw,avx512dq,fma"), noinline)) v
 // Rows in bytes, 128 added to each, against weights in bytes.
 template <int kRows>
 __attribute__((target("avx512vnni,avx512vl,avx512bw,avx512dq,fma"), noinline)) void dot_bytes(
-    const uint32_t* x, int64_t ldx, const uint32_t* w, int64_t bundles, int32_t* sums) {
+    const uint32_t* x, int64_t ldx, const uint32_t* w, int64_t bundles, const char* ahead, int32_t* sums) {
   VecInt s[kRows][2];  // not __m512i: GCC 12 would keep them in memory
   for (int r = 0; r < kRows; ++r) s[r][0] = s[r][1] = VecInt{};
   for (int64_t i = 0; i < bundles; ++i, w += kPanel) {
+    __builtin_prefetch(ahead + 64 * i);
     const __m512i w0 = _mm512_loadu_si512(w), w1 = _mm512_loadu_si512(w + kLanes);
     for (int r = 0; r < kRows; ++r) {
       const __m512i v = _mm512_set1_epi32(int(x[r * ldx + i]));
@@ -431,12 +434,24 @@ struct Tile {
   const uint32_t* bundles;  // rows in bfloat16 pairs or in four bytes
   const float* scale;       // of rows in bytes
   int64_t row, panel;
+  int64_t number;  // of the tile in its panel
+  bool single;     // the only one there
 };
+
+// What a tile asks for while it computes: the first two of a panel a half of the next panel each, a
+// single one its own panel some rows ahead.
+template <class Type>
+PF_INLINE const char* fetched_ahead(const Tile& t, const Type* panel, int64_t size) {
+  return reinterpret_cast<const char*>(panel + (t.single ? 16 * kPanel : size + t.number % 2 * (size / 2)));
+}
 
 template <int kRows>
 PF_INLINE void multiply_tile(const Linear& f, const Tile& t, Vec (&s)[kRows][2]) {
   const int64_t k = f.m.k, at = t.panel * kPanel;
-  if (f.m.type == kFloat32) return multiply_float<kRows>(t.x, t.ldx, static_cast<const float*>(f.m.data) + at * k, k, s);
+  if (f.m.type == kFloat32) {
+    const float* w = static_cast<const float*>(f.m.data) + at * k;
+    return multiply_float<kRows>(t.x, t.ldx, w, k, fetched_ahead(t, w, k * kPanel), s);
+  }
   const int64_t bundle = bundle_of(f.m.type), bundles = (k + bundle - 1) / bundle;
   if (bundle == 1) {  // int8 without the instruction
     multiply_int8<kRows>(t.x, t.ldx, static_cast<const int8_t*>(f.m.data) + at * k, k, s);
@@ -447,7 +462,7 @@ PF_INLINE void multiply_tile(const Linear& f, const Tile& t, Vec (&s)[kRows][2])
 #ifdef PF_DOT
   if (bundle == 4) {
     int32_t sums[kRows * kPanel];
-    dot_bytes<kRows>(t.bundles, bundles, w, bundles, sums);
+    dot_bytes<kRows>(t.bundles, bundles, w, bundles, fetched_ahead(t, w, bundles * kPanel), sums);
     for (int r = 0; r < kRows; ++r)
       for (int j = 0; j < 2; ++j) {
         VecInt whole, less;
@@ -459,7 +474,7 @@ PF_INLINE void multiply_tile(const Linear& f, const Tile& t, Vec (&s)[kRows][2])
   }
   if (has_dot_pairs()) {
     float sums[kRows * kPanel];
-    dot_pairs<kRows>(t.bundles, bundles, w, bundles, sums);
+    dot_pairs<kRows>(t.bundles, bundles, w, bundles, fetched_ahead(t, w, bundles * kPanel), sums);
     for (int r = 0; r < kRows; ++r)
       for (int j = 0; j < 2; ++j) s[r][j] = load(sums + r * kPanel + j * kLanes);
     return;
@@ -513,7 +528,8 @@ void multiply(const Linear& f, const float* x, int64_t ldx, int64_t first, int64
   for (int64_t panel = 0; panel < panels_of(f.m.n); ++panel)
     for (int64_t r = 0; r < rows; r += kTileRows)
       tile_of(rows - r, std::make_integer_sequence<int, kTileRows>{})(
-          f, {x + r * ldx, ldx, packed ? packed + r * bundles : nullptr, scale ? scale + r : nullptr, first + r, panel});
+          f, {x + r * ldx, ldx, packed ? packed + r * bundles : nullptr, scale ? scale + r : nullptr, first + r, panel,
+              r / kTileRows, rows <= kTileRows});
 }
 
 void unfold(const Linear& f, int64_t row, float* to) {
