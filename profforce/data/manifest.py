@@ -15,6 +15,7 @@ from profforce.data.check import audio_kinds, manifest_kinds, text_kinds
 from profforce.data.check.kinds import DefectError
 from profforce.data.check.lines import decode_line, raw_lines
 from profforce.data.check.missing import why_missing
+from profforce.data.check.texts import has_too_many_digits
 from profforce.errors import UserError
 
 METADATA = "metadata.csv"
@@ -102,9 +103,11 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def require_text(row: Row) -> None:
-    """Raise for a line whose transcript is empty."""
+    """Raise for a line whose transcript is empty or cannot be normalized."""
     if not row.spoken:
         raise DefectError(text_kinds.TEXT_EMPTY, where=row.where)
+    if has_too_many_digits(row.spoken):
+        raise DefectError(text_kinds.TEXT_DIGITS, where=row.where, got=repr(row.spoken[:40]))
 
 
 class RowReader:

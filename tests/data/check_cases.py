@@ -36,7 +36,6 @@ class Made:
 
     root: Path
     lines: list[str] = field(default_factory=list)
-    trim_db: float | None = 40.0
 
     def __post_init__(self) -> None:
         for k, number in enumerate(NUMBERS):
@@ -335,6 +334,9 @@ line_case("text.empty", "u2|")
 line_case("text.empty", "u2| \t ", name="text.empty-blank")
 line_case("text.unspeakable", "u2|... !")
 line_case("text.unspeakable", "u2|\u200b", "text.zero_width", name="text.unspeakable-zero_width")
+line_case("text.digits", "u2|$" + "9" * 5000)
+line_case("text.digits", "u2|" + "9,999," * 1000, name="text.digits-grouped")
+line_case("text.digits", "u2|" + "\u2469" * 2000, name="text.digits-circled")
 line_case("text.alphabet", "u2|sentence \u2603 three.")
 line_case("text.control", "u2|sentence \x07three.")
 line_case("text.control", "u2|sentence \0three.", name="text.control-nul")

@@ -112,6 +112,7 @@ def test_a_corrected_copy(made: Made, capfd: pytest.CaptureFixture[str]) -> None
     ("words", "message"),
     [
         (["data.root=nowhere"], "error: nowhere: no such folder; check data.root"),
+        (["demo"], "error: data/demo: no such folder; run: profforce data prepare demo"),
         (["data.rot=x"], "data.rot"),
         (["--fix"], "option '--fix' requires an argument"),
     ],

@@ -31,6 +31,7 @@ from tests.data.check_cases import tone
 
 
 @given(st.lists(st.integers(0, 6), max_size=40))
+@settings(deadline=None)
 def test_repetitions_are_those_of_a_dictionary(values: list[int]) -> None:
     first: dict[int, int] = {}
     expected = []
@@ -42,6 +43,7 @@ def test_repetitions_are_those_of_a_dictionary(values: list[int]) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))), st.data())
+@settings(deadline=None)
 def test_packed_texts_are_a_list(values: list[str], data: st.DataObject) -> None:
     packed = PackedTexts()
     for value in values:
@@ -59,6 +61,7 @@ def test_a_digest_is_of_the_text_and_nothing_equals_nothing() -> None:
 
 
 @given(st.from_regex(texts.PLAIN, fullmatch=True))
+@settings(deadline=None)
 def test_plain_texts_have_no_defect_by_the_long_way_either(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "PLAIN", texts.re.compile("(?!)"))
@@ -66,6 +69,7 @@ def test_plain_texts_have_no_defect_by_the_long_way_either(text: str) -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_the_visible_form_has_nothing_invisible_and_is_its_own(text: str) -> None:
     clean = texts.visible(text)
     assert texts.visible(clean) == clean
@@ -80,6 +84,7 @@ def test_joiners_that_spell_stay() -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_known_and_unknown_symbols_are_those_of_the_tokenizer(text: str) -> None:
     tokenizer = Tokenizer(TextConfig())
     alphabet = frozenset(tokenizer.symbols)
@@ -98,6 +103,7 @@ def test_known_and_unknown_symbols_are_those_of_the_tokenizer(text: str) -> None
 
 
 @given(st.text(), st.floats(0.01, 0.99))
+@settings(deadline=None)
 def test_a_side_is_that_of_the_normal_form(text: str, fraction: float) -> None:
     assert is_held_out(normalize_text(text), fraction) == is_valid_text(text, fraction)
 

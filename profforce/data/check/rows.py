@@ -21,6 +21,7 @@ from profforce.data.check.sides import is_held_out, is_valid_text
 from profforce.data.check.speakers import Speakers
 from profforce.data.check.table import PackedTexts, Table, digest
 from profforce.data.check.texts import (
+    has_too_many_digits,
     is_speakable,
     named,
     num_known,
@@ -114,8 +115,9 @@ class ManifestPass:
         return None if row is None else (number, row, line)
 
     def _flush(self, chunk: list[tuple[int, Row, str]]) -> None:
-        spoken = self._tokenizer.normalize_many([row.spoken for _, row, _ in chunk])
-        for (number, row, line), normal in zip(chunk, spoken, strict=True):
+        spoken = ["" if has_too_many_digits(row.spoken) else row.spoken for _, row, _ in chunk]
+        normalized = self._tokenizer.normalize_many(spoken)
+        for (number, row, line), normal in zip(chunk, normalized, strict=True):
             self._row(number, row, line, normal)
         chunk.clear()
 
@@ -146,7 +148,7 @@ class ManifestPass:
         try:
             require_text(row)
         except DefectError as defect:
-            yield defect.kind, None
+            yield defect.kind, defect.got
             return
         yield from text_defects(row.spoken)
         if row.text != row.spoken:

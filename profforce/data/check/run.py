@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from profforce.config import DataConfig, MelConfig, TextConfig
+from profforce.config import DataConfig, DataKind, MelConfig, TextConfig
 from profforce.data.check import manifest_kinds as kinds
 from profforce.data.check.findings import KEPT, Findings
 from profforce.data.check.folder import check_folder
@@ -82,7 +82,9 @@ def check_corpus(
     """
     root = corpus_root(data)
     if not root.is_dir():
-        raise UserError("no such folder", where=root, remedy="check data.root")
+        made = f"run: profforce data prepare {data.kind} data.root={data.root}"
+        remedy = "check data.root" if data.kind is DataKind.custom else made
+        raise UserError("no such folder", where=root, remedy=remedy)
     findings, is_there = _open(root, keep)
     report = CheckReport(root, findings)
     if not is_there:

@@ -11,6 +11,12 @@ TEXT_UNSPEAKABLE = error(
     "at least one letter or digit of the alphabet",
     "write what is said or remove the line",
 )
+TEXT_DIGITS = error(
+    "text.digits",
+    "more digits than anyone reads aloud",
+    "at most 1000 in one text",
+    "see whether this is data and not a transcript",
+)
 TEXT_ALPHABET = warning(
     "text.alphabet",
     "symbols outside the alphabet, which are left out",

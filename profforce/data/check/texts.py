@@ -16,6 +16,8 @@ TAG = re.compile(r"</?[A-Za-z][^<>]{0,60}>")
 ENTITY = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[0-9A-Fa-f]{1,6});")
 JOINERS = "\u200c\u200d"
 """Zero-width non-joiner and joiner: part of the spelling in Persian, Hindi and others."""
+MAX_DIGITS = 1000
+"""Python converts numbers of up to 4300 digits; a sign may stand for four."""
 MAX_NAMED = 6
 """Characters named in one finding."""
 
@@ -64,6 +66,11 @@ def words_of(text: str) -> str:
 def is_speakable(spoken: str, alphabet: Set[str]) -> bool:
     """Whether a normalized text holds a letter or digit of the alphabet."""
     return any(c.isalnum() for c in spoken if c in alphabet)
+
+
+def has_too_many_digits(text: str) -> bool:
+    """Whether a text holds a number that is beyond being written out."""
+    return len(text) > MAX_DIGITS and sum(c.isnumeric() for c in text) > MAX_DIGITS
 
 
 def is_control(letter: str) -> bool:
