@@ -3,10 +3,15 @@
 Shapes: T mel frames, M mel channels, U decoder steps, S symbols, G guided heads.
 """
 
+import math
+
 import librosa
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+CEPSTRAL_ORDER = 13
 
 
 def dtw_mel_distance(a: Tensor, b: Tensor) -> float:
@@ -24,10 +29,55 @@ def dtw_mel_distance(a: Tensor, b: Tensor) -> float:
     """
     if not (bool(torch.isfinite(a).all()) and bool(torch.isfinite(b).all())):
         return float("inf")
+    return _mean_cost(a, b, "cityblock") / a.shape[1]
+
+
+def mel_cepstral_distortion(a: Tensor, b: Tensor) -> float:
+    """Mel-cepstral distortion along the best alignment, in dB (Kubichek 1993).
+
+    ``10 / ln 10 * sqrt(2 * sum of squares)`` of the differences of coefficients 1 to 13 of the
+    natural-log mel's cosine transform; the loudness, coefficient 0, is left out. Figures of other
+    analyses (WORLD's, another number of channels) are not comparable.
+
+    Args:
+        a: ``[T1, M]``, T1 >= 1.
+        b: ``[T2, M]``, T2 >= 1.
+
+    Returns:
+        0 for equal mels, infinity if a value is not finite.
+    """
+    if not (bool(torch.isfinite(a).all()) and bool(torch.isfinite(b).all())):
+        return float("inf")
+    cosines = _cepstral_basis(a.shape[1])
+    return 10 / math.log(10) * math.sqrt(2) * _mean_cost(a @ cosines, b @ cosines, "euclidean")
+
+
+def _cepstral_basis(channels: int) -> Tensor:
+    """``[M, 13]``, from a log mel to the coefficients of its cosine series."""
+    places = (torch.arange(channels) + 0.5) * math.pi / channels
+    orders = torch.arange(1, CEPSTRAL_ORDER + 1)
+    return torch.cos(places[:, None] * orders) / channels
+
+
+def warping_path(a: Tensor, b: Tensor) -> npt.NDArray[np.int64]:
+    """``[P, 2]``, the frames of ``a [T1, M]`` and ``b [T2, M]`` that fit best, first to last."""
+    _, path = _warped(a, b, "cityblock")
+    return path[::-1]
+
+
+def _mean_cost(a: Tensor, b: Tensor, metric: str) -> float:
+    cost, path = _warped(a, b, metric)
+    return float(cost[-1, -1] / len(path))
+
+
+def _warped(
+    a: Tensor, b: Tensor, metric: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Accumulated cost ``[T1, T2]`` and path ``[P, 2]`` from the last frames to the first."""
     cost, path = librosa.sequence.dtw(
-        a.T.double().cpu().numpy(), b.T.double().cpu().numpy(), metric="cityblock"
+        a.T.double().cpu().numpy(), b.T.double().cpu().numpy(), metric=metric
     )
-    return float(cost[-1, -1] / len(path) / a.shape[1])
+    return cost, path
 
 
 def mean_alignment(alignments: Tensor) -> Tensor:

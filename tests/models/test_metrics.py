@@ -1,5 +1,7 @@
 """Metrics against cases whose value is known."""
 
+import math
+
 import pytest
 import torch
 
@@ -8,6 +10,8 @@ from profforce.models.metrics import (
     dtw_mel_distance,
     focus_rate,
     mean_alignment,
+    mel_cepstral_distortion,
+    warping_path,
 )
 
 
@@ -54,3 +58,25 @@ def test_the_clearest_head_is_shown() -> None:
     assert torch.equal(mean_alignment(torch.stack([blurred, sharp])), sharp)
     assert focus_rate(sharp) == 1
     assert focus_rate(blurred) == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("order", [1, 4, 13, 14])
+def test_cepstral_distortion_of_one_cosine_is_known(order: int) -> None:
+    wave = torch.cos(torch.pi * order * (torch.arange(80) + 0.5) / 80)
+    mel = torch.randn(1, 80).expand(12, 80)
+    known = 10 / math.log(10) * math.sqrt(2) * 0.3 / 2 if order <= 13 else 0.0
+    assert mel_cepstral_distortion(mel + 0.3 * wave, mel) == pytest.approx(known, abs=1e-4)
+
+
+def test_cepstral_distortion_hears_neither_loudness_nor_tempo() -> None:
+    mel = torch.randn(20, 80)
+    assert mel_cepstral_distortion(mel + 1.5, mel) == pytest.approx(0, abs=1e-4)
+    assert mel_cepstral_distortion(mel.repeat_interleave(3, 0), mel) == pytest.approx(0, abs=1e-4)
+    assert mel_cepstral_distortion(mel.flip(0), mel) > 1
+    assert mel_cepstral_distortion(torch.full((3, 80), float("nan")), mel) == float("inf")
+
+
+def test_the_warping_path_runs_from_first_to_last_frame() -> None:
+    mel = torch.randn(9, 8)
+    path = warping_path(mel.repeat_interleave(2, 0), mel)
+    assert path.tolist() == [[i, i // 2] for i in range(18)]

@@ -1,0 +1,99 @@
+"""Texts that a model never saw, with the truth to compare with: short ones and longer ones.
+
+B batch, S symbols, T mel frames, M mel channels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from profforce.config import MelConfig
+from profforce.data.batch import Batch, Item, collate
+from profforce.data.corpus import Corpus
+from profforce.data.recipes.synthetic import NUM_UTTERANCES, synthetic_texts
+from profforce.errors import UserError
+from profforce.evaluation.letters import Token, rendered, tokens_of
+from profforce.text.tokenizer import Tokenizer
+
+IN_LENGTH, LONGER = "in_length", "longer"
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Utterances of one kind."""
+
+    name: str
+    batch: Batch
+    """Texts with the mels they should be spoken as."""
+    tokens: tuple[tuple[Token, ...], ...] | None
+    """Letters of each utterance, None where they cannot be known from the sound."""
+
+
+def synthetic_exams(
+    tokenizer: Tokenizer,
+    mel: MelConfig,
+    *,
+    trained: int | None,
+    variation: float,
+    num: int,
+    joined: int,
+) -> list[Exam]:
+    """``num`` unseen texts of the synthetic corpus, and as many of ``joined`` texts in one.
+
+    Args:
+        tokenizer: of the run.
+        mel: of the run.
+        trained: ``data.num_utterances`` of the run, whose texts are left out.
+        variation: ``data.variation`` of the run.
+        num: utterances an exam, at least one.
+        joined: texts whose words make one of the longer ones; its only full stop ends it.
+    """
+    first = trained or NUM_UTTERANCES
+    texts = synthetic_texts(first + num * (1 + joined))[first:]
+    longer = [texts[num + k * joined : num + (k + 1) * joined] for k in range(num)]
+    lists = {
+        IN_LENGTH: texts[:num],
+        LONGER: [" ".join(text.rstrip(".") for text in parts) + "." for parts in longer],
+    }
+    return [
+        Exam(
+            name,
+            _batch(tokenizer, said, [rendered(text, mel, variation) for text in said]),
+            tuple(tuple(tokens_of(text, mel)) for text in said),
+        )
+        for name, said in lists.items()
+    ]
+
+
+def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
+    """The first ``num`` held-out utterances, and ``joined`` held-out ones after another in one.
+
+    Raises :class:`UserError` for a corpus of several speakers, of whom none could read them all.
+    """
+    if len(corpus.speakers) > 1:
+        raise UserError(
+            "utterances of several speakers cannot be joined",
+            got=f"{len(corpus.speakers)} speakers",
+            remedy="examine a corpus of one speaker",
+        )
+    valid = corpus.valid
+    items = [valid[k] for k in range(min(num, len(valid)))]
+    groups = [items[k : k + joined] for k in range(0, len(items) - joined + 1, joined)]
+    exams = [Exam(IN_LENGTH, collate(items), None)]
+    if groups:
+        texts = [" ".join(item.text for item in group) for group in groups]
+        mels = [torch.cat([item.mel for item in group]) for group in groups]
+        exams.append(Exam(LONGER, _batch(corpus.tokenizer, texts, mels), None))
+    return exams
+
+
+def _batch(tokenizer: Tokenizer, texts: Sequence[str], mels: Sequence[Tensor]) -> Batch:
+    numbers = tokenizer.encode_many(texts)
+    return collate(
+        [
+            Item(k, f"exam-{k:04d}", text, torch.tensor(symbols), mel, 0)
+            for k, (text, symbols, mel) in enumerate(zip(texts, numbers, mels, strict=True))
+        ]
+    )

@@ -1,0 +1,118 @@
+"""A model examined: both its passes over the same texts, one row of figures an utterance.
+
+T mel frames, M mel channels.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from profforce.config import FreerunConfig, MelConfig
+from profforce.errors import UserError
+from profforce.evaluation.exam import Exam
+from profforce.evaluation.letters import Templates
+from profforce.evaluation.verdict import judge
+from profforce.evaluation.warp import slips_between
+from profforce.models.metrics import dtw_mel_distance, mel_cepstral_distortion
+from profforce.models.transformer import TransformerTTS
+from profforce.training.gap import measure_gap
+
+Row = dict[str, Any]
+
+
+def examine(
+    model: TransformerTTS,
+    exam: Exam,
+    config: FreerunConfig,
+    mel: MelConfig,
+    templates: Templates | None,
+) -> list[Row]:
+    """Speak every text of ``exam`` teacher-forced and free-running and compare both to the truth.
+
+    Args:
+        model: in any mode.
+        exam: with letters if ``templates`` is given.
+        config: where a free run ends.
+        mel: of the model.
+        templates: of that definition; None judges by the alignment to the recording.
+
+    Returns:
+        One JSON-able row an utterance. Shares and counts are numbers, so that rows can be averaged.
+    """
+    batch = exam.batch
+    reading = measure_gap(model, batch, config)
+    free, forced = reading.free_running, reading.teacher_forced
+    rows = []
+    for i, text in enumerate(batch.texts):
+        frames, made = int(batch.mel_lengths[i]), int(free.lengths[i])
+        truth, own = batch.mel[i, :frames].cpu(), free.mel[i, :made].cpu()
+        fed, stopped = forced.mel[i, :frames].cpu(), bool(free.stopped[i])
+        row: Row = {
+            "exam": exam.name,
+            "text": text,
+            "stopped": float(stopped),
+            "stop_error_frames": float(abs(made - frames)),
+            **_distances(own, fed, truth),
+        }
+        if exam.tokens is None or templates is None:
+            row |= _by_warping(own, truth, mel, stopped)
+        else:
+            row |= _by_letters(exam, i, own, fed, mel, templates, stopped)
+        rows.append(row)
+    return rows
+
+
+def _distances(own: Tensor, fed: Tensor, truth: Tensor) -> Row:
+    free_mcd, forced_mcd = (mel_cepstral_distortion(x, truth) for x in (own, fed))
+    free_dtw, forced_dtw = (dtw_mel_distance(x, truth) for x in (own, fed))
+    if max(free_mcd, forced_mcd) == float("inf"):
+        raise UserError(
+            "the model says values that are not finite (nan or inf)",
+            remedy="it has diverged: examine an earlier checkpoint",
+        )
+    return {
+        "mcd_free_db": free_mcd,
+        "mcd_forced_db": forced_mcd,
+        "mcd_gap_db": free_mcd - forced_mcd,
+        "dtw_free": free_dtw,
+        "dtw_forced": forced_dtw,
+        "dtw_gap": free_dtw - forced_dtw,
+    }
+
+
+def _by_letters(
+    exam: Exam,
+    i: int,
+    own: Tensor,
+    fed: Tensor,
+    mel: MelConfig,
+    templates: Templates,
+    stopped: bool,
+) -> Row:
+    assert exam.tokens is not None
+    tokens = exam.tokens[i]
+    verdict = judge(own, tokens, templates, mel, stopped=stopped)
+    guided = judge(fed, tokens, templates, mel)
+    edits, count = verdict.edits, verdict.num_symbols
+    return {
+        "failed": float(verdict.failed),
+        "early": float(verdict.early),
+        "late": float(verdict.late),
+        "error_rate": edits.total / count,
+        "deletion_rate": edits.deleted / count,
+        "insertion_rate": edits.inserted / count,
+        "repetition_rate": edits.repeated / count,
+        "substitution_rate": edits.substituted / count,
+        "error_rate_forced": guided.edits.total / count,
+        "failed_forced": float(guided.failed),
+    }
+
+
+def _by_warping(own: Tensor, truth: Tensor, mel: MelConfig, stopped: bool) -> Row:
+    slips = slips_between(own, truth, mel)
+    return {
+        "failed": float(slips.any or not stopped),
+        "late": float(not stopped),
+        "skipped_s": slips.skipped_s,
+        "made_up_s": slips.made_up_s,
+    }
