@@ -56,15 +56,16 @@ def _loud(mel: Tensor) -> npt.NDArray[np.bool_]:
 
 
 def _unmatched(path: npt.NDArray[np.int64], loud: npt.NDArray[np.bool_], window: int) -> int:
-    """Loud frames of the first side within windows that the second side passes too fast."""
-    frames = len(loud)
-    other = np.zeros(frames, dtype=np.int64)
-    other[path[::-1, 0]] = path[::-1, 1]  # the first counterpart of each frame
-    last = np.zeros(frames, dtype=np.int64)
-    last[path[:, 0]] = path[:, 1]
-    flagged = np.zeros(frames, dtype=bool)
-    for start in range(frames - window + 1):
+    """Loud frames of the first side that the second passes too fast, ``window`` of them or more."""
+    earliest = np.zeros(len(loud), dtype=np.int64)
+    latest = np.zeros(len(loud), dtype=np.int64)
+    earliest[path[::-1, 0]] = path[::-1, 1]  # of several counterparts the last written stays
+    latest[path[:, 0]] = path[:, 1]
+    voiced = np.flatnonzero(loud)
+    unmatched = np.zeros(len(voiced), dtype=bool)
+    for start in range(len(voiced) - window + 1):
         stop = start + window
-        if last[stop - 1] - other[start] + 1 <= window / STEEP:
-            flagged[start:stop] = True
-    return int((flagged & loud).sum())
+        passed = latest[voiced[stop - 1]] - earliest[voiced[start]] + 1
+        if passed <= window / STEEP:
+            unmatched[start:stop] = True
+    return int(unmatched.sum())
