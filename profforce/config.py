@@ -385,7 +385,8 @@ class FreerunConfig:
     pool_size: int = 128
     """G: utterances generated at once."""
     batch_size: int | None = None
-    """Pool samples a step; ``trainer.batch_size`` when unset."""
+    """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: beside the gradients
+    of the pass over the recordings, theirs then needs no more memory than that pass."""
     max_length_ratio: float = 1.5
     """A free run ends at this multiple of the real utterance's frames."""
     stop_threshold: float = 0.5
@@ -492,6 +493,11 @@ class TrainConfig:
         if not isinstance(self.seed, str) and self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
 
+    @property
+    def pool_batch_size(self) -> int:
+        """Pool samples of a forced step."""
+        return self.freerun.batch_size or max(1, self.trainer.batch_size // 2)
+
 
 @dataclass
 class FaultConfig:
@@ -550,7 +556,7 @@ class SampleConfig:
     """Mel frames kept after the stop, for the last sound to die away."""
     retries: int = 2
     """Other draws of the prenet's noise for a piece that failed; 0 takes what comes."""
-    attention_window: int | None = 8
+    attention_window: int | None = 5
     """Then a last try with attention held to its way: at most so many symbols ahead of the last
     one, half as many back. No such try when unset."""
     precision: Precision = Precision.float32

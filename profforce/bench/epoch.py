@@ -121,8 +121,7 @@ def pool_sizes(training: TrainConfig) -> list[int]:
 
 def used_a_step(training: TrainConfig) -> int:
     """Utterances of the pool that an optimizer step uses."""
-    a_batch = training.freerun.batch_size or training.trainer.batch_size
-    return a_batch * training.trainer.accumulate
+    return training.pool_batch_size * training.trainer.accumulate
 
 
 def times_of(rows: Sequence[Row], training: TrainConfig) -> Times:

@@ -107,7 +107,7 @@ class TrainingSteps:
     @property
     def pool_batch_size(self) -> int:
         """Generated utterances a step."""
-        return self.config.freerun.batch_size or self.config.trainer.batch_size
+        return self.config.pool_batch_size
 
     @property
     def segment_steps(self) -> int:

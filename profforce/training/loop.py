@@ -189,8 +189,7 @@ class _Loop:
         if state.forces and config.method.name == MethodName.through_time:
             pool = state.texts_to_speak(number)
         elif state.forces:
-            size = config.freerun.batch_size or config.trainer.batch_size
-            pool = state.pool.draw(size, self.device)
+            pool = state.pool.draw(config.pool_batch_size, self.device)
         return professor_forcing_step(
             state.model,
             state.discriminator,

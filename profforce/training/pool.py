@@ -83,13 +83,13 @@ class SamplePool:
     def begin(self, mirror: Mirror, step: int, device: torch.device) -> None:
         """Begin at ``step`` what :meth:`advance` takes over ``ahead`` steps later."""
         due = step + self.config.ahead
-        twin = Mirror(copy.deepcopy(mirror.model))
         if device.type == "cpu":
+            twin = Mirror(copy.deepcopy(mirror.model))  # the weights as they are now
             self._worker = self._worker or ThreadPoolExecutor(1, "profforce-pool")
             self._pending = self._worker.submit(self._generate, twin, step, due, device)
         else:  # one queue of work a device: nothing would run beside the training
             self._pending = Future()
-            self._pending.set_result(self._generate(twin, step, due, device))
+            self._pending.set_result(self._generate(mirror, step, due, device))
 
     def advance(self, mirror: Mirror, step: int, start_step: int, device: torch.device) -> bool:
         """Do what has to be done before ``step``; whether the pool is new."""
@@ -213,5 +213,7 @@ def _resolve(precision: Precision, mirror: Mirror) -> str:
     """What ``auto`` stands for here."""
     if precision is not Precision.auto:
         return precision.value
+    if mirror.model.mel_mean.device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     fast = native.obstacle(mirror.model) is None and kernel.is_fast("bfloat16")
     return "bfloat16" if fast else "float32"

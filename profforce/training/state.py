@@ -85,7 +85,7 @@ class TrainState:
     def texts_to_speak(self, number: int) -> FreeTexts:
         """Texts of the corpus, drawn without replacement and anew for each ``number``."""
         seed, corpus = self.config.seed, self.corpus.train
-        size = self.config.freerun.batch_size or self.config.trainer.batch_size
+        size = self.config.pool_batch_size
         order = torch.randperm(len(corpus), generator=generator(seed, "texts", number))
         batch = collate([corpus[i] for i in order[:size].tolist()]).to(self.device)
         rows = torch.arange(len(batch), device=self.device)

@@ -274,10 +274,10 @@ def test_the_epoch_command_gives_overrides_to_paste(
 
 def test_the_pools_are_what_steps_use_and_what_is_set() -> None:
     names = names_of(_bench_settings(["suite=epoch"]))
-    assert names[2:] == [f"generate_{8 * n}" for n in (1, 2, 4, 8, 16, 32, 64)]
+    assert names[2:] == [f"generate_{4 * n}" for n in (1, 2, 4, 8, 16, 32, 64)]
     words = ["suite=epoch", "shapes=[3x20x5]", "freerun.batch_size=null", "freerun.pool_size=50"]
     names = names_of(_bench_settings([*words, "trainer.accumulate=2"]))
-    assert names[2:7] == [f"generate_{n}" for n in (6, 12, 24, 48, 50)]
+    assert names[2:8] == [f"generate_{n}" for n in (2, 4, 8, 16, 32, 50)]
 
 
 def rows_of(times: dict[str, float]) -> list[Row]:
