@@ -1,0 +1,228 @@
+"""tools/experiment.py: equal starts, equal time, kept results, and figures that can be checked."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from profforce.app import main
+from profforce.bridge import compose
+from profforce.config import TrainConfig
+from profforce.errors import UserError
+from profforce.models.checkpoint import find_checkpoint, load_train_state
+from profforce.training.logs import Report
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / "tools"
+sys.path.insert(0, str(TOOLS))
+try:
+    import experiment
+    import experiment_job
+    import experiment_report
+finally:
+    sys.path.remove(str(TOOLS))
+
+RECIPES = {
+    "start": ["data=synthetic"],
+    "common": ["method.ramp_steps=1", "freerun.every=10", "freerun.pool_size=4"],
+    "recipes": [
+        {"name": "teacher", "overrides": ["method.name=teacher_forcing"]},
+        {
+            "name": "conv",
+            "overrides": ["method.name=professor_forcing", "discriminator.kind=conv"],
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("experiment")
+    corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=16", "data.valid_fraction=0.3"]
+    assert main(["data", "prepare", "synthetic", *corpus]) == 0
+    words = ["model=tiny", "data=synthetic", *corpus, "method=teacher_forcing"]
+    words += ["trainer.steps=6", "trainer.warmup_steps=2", "trainer.batch_size=4"]
+    assert main(["train", *words, f"hydra.run.dir={root / 'run'}"]) == 0
+    return find_checkpoint(root / "run", "last")
+
+
+@pytest.fixture
+def recipes(tmp_path: Path) -> Path:
+    path = tmp_path / "recipes.json"
+    path.write_text(json.dumps(RECIPES))
+    return path
+
+
+def job_of(start: Path, folder: Path, *overrides: str, **settings: Any) -> experiment_job.Job:
+    where = {"run_dir": str(folder / "run"), "result": str(folder / "result.json")}
+    given = {"recipe": "one", "seed": 1, "seconds": 0.5, "num_texts": 2, **settings}
+    return experiment_job.Job(overrides=overrides, start=str(start), **where, **given)
+
+
+@pytest.mark.slow
+def test_recipes_are_compared_and_what_is_done_is_kept(
+    start: Path, recipes: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--recipes", str(recipes), "--start", str(start.parent.parent), "--out", str(out)]
+    words += ["--minutes", "0.01", "--texts", "2", "--seeds", "0", "--only", "conv"]
+    assert experiment.main(words) == 0
+    summary = json.loads((out / "results.json").read_text())
+    assert list(summary["recipes"]) == ["start", "conv"]
+    assert summary["baseline"] == "conv" and summary["settings"]["start"] == str(start)
+    assert summary["recipes"]["start"]["steps"] == 0 < summary["recipes"]["conv"]["steps"]
+    assert 0.6 <= summary["recipes"]["conv"]["used_s"] < 10
+    for recipe in summary["recipes"].values():
+        assert set(recipe["exams"]) == {"in_length", "longer"}
+    assert "difference to conv" in (out / "results.md").read_text()
+    assert (out / "results.png").stat().st_size > 1000
+    before = {path: path.stat().st_mtime_ns for path in (out / "jobs").iterdir()}
+    assert len(before) == 2
+    capfd.readouterr()
+    assert experiment.main(words) == 0
+    assert "2 of 2 jobs are done" in capfd.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in (out / "jobs").iterdir()} == before
+    assert experiment.main([*words, "--texts", "3"]) == 1
+    assert "another --out" in capfd.readouterr().err
+
+
+def test_every_recipe_begins_where_the_start_stands(start: Path, tmp_path: Path) -> None:
+    job = job_of(start, tmp_path, "discriminator.kind=conv", "method.name=professor_forcing")
+    config = experiment_job.settings_for(job)
+    assert (config.seed, config.method.start_step) == (1, 6)
+    corpus = experiment_job.load_corpus(config.data, config.text, config.mel)
+    assert experiment_job.begin(config, corpus, start, tmp_path / "run") == 6
+    device = torch.device("cpu")
+    made = load_train_state(find_checkpoint(tmp_path / "run", "last"), device)
+    saved = load_train_state(start, device)
+    for part in ("model", "average"):
+        assert saved[part].keys() == made[part].keys()
+        for name, value in saved[part].items():
+            assert torch.equal(value, made[part][name]), name
+    old, new = (list(s["optimizer"]["state"].values()) for s in (saved, made))
+    assert all(torch.equal(a["exp_avg"], b["exp_avg"]) for a, b in zip(old, new, strict=True))
+    assert (made["step"], made["batches_drawn"]) == (saved["step"], saved["batches_drawn"])
+    assert made["gate_accuracy"] == 0.5 and made["pool"]["samples"]["mels"] == []
+
+
+def test_the_seed_changes_the_discriminator_and_not_the_model(start: Path, tmp_path: Path) -> None:
+    states = []
+    for seed in (1, 2):
+        job = job_of(start, tmp_path / str(seed), seed=seed)
+        config = experiment_job.settings_for(job)
+        corpus = experiment_job.load_corpus(config.data, config.text, config.mel)
+        experiment_job.begin(config, corpus, start, tmp_path / str(seed))
+        found = find_checkpoint(tmp_path / str(seed), "last")
+        states.append(load_train_state(found, torch.device("cpu")))
+    same = {
+        part: all(torch.equal(states[0][part][n], x) for n, x in states[1][part].items())
+        for part in ("model", "discriminator")
+    }
+    assert same == {"model": True, "discriminator": False}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("model.width=8", "cannot change"),
+        ("trainer.steps=5", "cannot change"),
+        ("data.root=x", "cannot change"),
+        ("method.nme=through_time", "nme"),
+        ("method.weight=-1", "method.weight must be >= 0"),
+    ],
+)
+def test_a_recipe_is_refused_by_name(start: Path, tmp_path: Path, word: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        experiment_job.settings_for(job_of(start, tmp_path, word))
+    assert "recipe one" in str(error.value)
+
+
+def test_the_learning_rate_stays_where_the_recipe_puts_it(start: Path, tmp_path: Path) -> None:
+    job = job_of(start, tmp_path, "trainer.lr=1e-4", "trainer.min_lr=1e-4", seconds=0.2)
+    experiment_job.run(job)
+    rows = [json.loads(row) for row in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert {round(row["loss/learning_rate"], 9) for row in rows} == {1e-4}
+    assert not any("gap/free_running_dtw" in row for row in rows), "evaluation is not in the time"
+
+
+def test_the_budget_asks_for_the_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, raised = [100.0], []
+    monkeypatch.setitem(experiment_job.CLOCKS, "cpu", lambda: now[0])
+    monkeypatch.setattr(experiment_job.signal, "raise_signal", raised.append)
+    budget = experiment_job.Budget(5.0, "cpu")
+    for seconds in (1.0, 4.9, 5.1, 6.0):
+        now[0] = 100 + seconds
+        report = Report(step=int(seconds), steps=9, epoch=0, loss=0, steps_a_second=1, eta_s=0)
+        budget(report)
+        assert budget.spent == bool(raised) == (seconds >= 5)
+    assert len(raised) == 1 and budget.steps == 6
+
+
+def test_somebody_elses_signal_leaves_no_result(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: object, **settings: object) -> float:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(experiment_job, "train", stopped)
+    with pytest.raises(SystemExit):
+        experiment_job.run(job_of(start, tmp_path))
+    assert not (tmp_path / "result.json").exists()
+
+
+def result(recipe: str, seed: int, failed: list[float], steps: int = 5) -> dict[str, Any]:
+    rows = [{"exam": "in_length", "failed": value} for value in failed]
+    return {"recipe": recipe, "seed": seed, "steps": steps, "used_s": 1.0, "rows": rows}
+
+
+def test_differences_are_those_of_the_seeds_that_both_have() -> None:
+    results = [
+        result("start", 0, [1, 1, 1, 1], steps=0),
+        result("first", 0, [1, 1, 0, 0]),
+        result("second", 0, [0, 0, 0, 0]),
+        result("second", 1, [1, 1, 1, 1]),
+    ]
+    summary = experiment_report.summary_of(results)
+    assert summary["baseline"] == "first"
+    second = summary["recipes"]["second"]["exams"]["in_length"]["failed"]
+    assert second["mean"]["mean"] == 0.5 and second["difference"]["mean"] == -0.5
+    assert "difference" not in summary["recipes"]["first"]["exams"]["in_length"]["failed"]
+    table = experiment_report.table_of(summary)
+    assert "| second | 2 | 5 | 50.00 [" in table and "| second | 2 | 5 | -50.00 [" in table
+    values = experiment_report.values_of(results, "second", [0, 1], "in_length", "failed")
+    assert np.array_equal(values, [[0] * 4, [1] * 4])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "cannot read"),
+        ("{}", "KeyError"),
+        ('{"start": [], "common": [], "recipes": []}', "names of their own"),
+        (
+            '{"start": [], "common": ["x"], "recipes": [{"name": "a", "overrides": []}]}',
+            "KEY=VALUE",
+        ),
+    ],
+)
+def test_recipes_that_cannot_be_read_are_named(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "recipes.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=said):
+        experiment.read_recipes(path)
+
+
+@pytest.mark.parametrize("path", sorted((TOOLS / "recipes").glob("*.json")), ids=lambda p: p.stem)
+def test_the_recipes_that_come_along_are_sound(
+    path: Path, start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert experiment.main(["--recipes", str(path), "--words"]) == 0
+    compose(TrainConfig, "train", capfd.readouterr().out.split())
+    plan = experiment.read_recipes(path)
+    for recipe in plan["recipes"]:
+        words = (*plan["common"], *recipe["overrides"])
+        experiment_job.settings_for(job_of(start, tmp_path, *words))
