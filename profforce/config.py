@@ -385,8 +385,8 @@ class FreerunConfig:
     pool_size: int = 128
     """G: utterances generated at once."""
     batch_size: int | None = None
-    """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: then their pass, with
-    the gradients of that over the recordings beside it, needs no more memory than that one."""
+    """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: their pass,
+    with the gradients of that over the recordings beside it, then needs no more memory."""
     max_length_ratio: float = 1.5
     """A free run ends at this multiple of the real utterance's frames."""
     stop_threshold: float = 0.5

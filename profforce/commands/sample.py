@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from profforce.commands.shared import SampleOverrides, print_json
+from profforce.commands.shared import SampleOverrides, print_json, say
 from profforce.lines import texts_to_speak
 
 
@@ -22,8 +22,14 @@ def sample(
             help="A file with a text a line, or .jsonl with text, id, speaker; - is stdin.",
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if an utterance has faults.")
+    ] = False,
 ) -> None:
-    """Speak texts with a trained run; prints one JSON line an utterance."""
+    """Speak texts with a trained run; prints one JSON line an utterance.
+
+    Utterances with faults (skipping, babbling, no stop ...) are named in one line at the end.
+    """
     from profforce.bridge import compose
     from profforce.config import SampleConfig
     from profforce.display import log_to_stderr, work_display
@@ -32,8 +38,15 @@ def sample(
     texts = texts_to_speak(text, source)
     log_to_stderr()
     with work_display() as progress:
+        from profforce.sampling.run import Failures
         from profforce.sampling.run import sample as speak
 
+        failed = Failures()
         for number, row in enumerate(speak(cfg, run, texts, out), 1):
             print_json(row)
+            failed.add(row)
             progress("speaking", number, len(texts))
+    if failed:
+        say(failed.summary(), "yellow")
+        if strict:
+            raise typer.Exit(1)

@@ -22,7 +22,7 @@ from profforce.models import graphs, native, native_rows
 from profforce.models.free_run import FreeRun, Outputs, Refine
 from profforce.models.graph_machine import CaptureError
 from profforce.models.transformer import TransformerTTS
-from profforce.nn.attention import Memory
+from profforce.nn.attention import AttentionWindow, Memory
 from profforce.nn.masks import length_mask
 from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
@@ -48,6 +48,10 @@ class MirrorState:
     positions: Tensor
     """``[max_steps, D]``, what the decoder adds at each step."""
     noise: PrenetNoise | None
+    window: AttentionWindow | None = None
+    """Hold the guided heads to it."""
+    rests: Tensor | None = None
+    """``[B]`` int64, symbol on which they rested last; with a window only."""
 
     def select(self, rows: Tensor) -> "MirrorState":
         """The state of some utterances of the batch; ``rows`` int64 indices."""
@@ -57,7 +61,13 @@ class MirrorState:
             layers=tuple(_select(layer, rows) for layer in self.layers),
             memories=tuple(_select(memory, rows) for memory in self.memories),
             noise=self.noise.select(rows) if self.noise else None,
+            rests=None if self.rests is None else self.rests[rows],
         )
+
+    def within(self, window: AttentionWindow | None) -> "MirrorState":
+        """The same state with the guided heads held to ``window``, from the first symbol on."""
+        rests = torch.zeros(len(self.frames), dtype=torch.int64, device=self.frames.device)
+        return replace(self, window=window, rests=None if window is None else rests)
 
 
 @dataclass(frozen=True)
@@ -120,17 +130,33 @@ class Mirror:
             x = model.decoder_in(model.prenet(state.frames[:, None], state.noise, steps)[:, 0])
             x = x + state.positions[t]
             layers, guided = [], []
-            for block, layer, memory in zip(
-                model.decoder, state.layers, state.memories, strict=True
-            ):
+            memories = self._windowed(state)
+            for block, layer, memory in zip(model.decoder, state.layers, memories, strict=True):
                 x, layer, weights = block.step(x, layer, memory, t)  # type: ignore[operator]
                 layers.append(layer)
                 guided.append(weights[:, : model.config.guided_heads])
             hidden = model.decoder_norm(x)
             frames, stop = model.frames(hidden[:, None])
         alignments = torch.cat(guided[-model.config.guided_layers :], 1)
-        after = replace(state, t=t + 1, frames=frames.flatten(1), layers=tuple(layers))
+        rests = state.rests
+        if rests is not None:  # forwards only
+            rests = torch.maximum(rests, alignments.mean(1).argmax(-1))
+        after = replace(state, t=t + 1, frames=frames.flatten(1), layers=tuple(layers), rests=rests)
         return StepOutput(frames, stop, alignments, hidden), after
+
+    def _windowed(self, state: MirrorState) -> tuple[Memory, ...]:
+        """The memories, of which the guided heads of guided layers see the window alone."""
+        if state.window is None or state.rests is None:
+            return state.memories
+        config = self.model.config
+        seen = state.window.mask(state.rests, state.memories[0].mask[:, 0, 0])
+        free = torch.arange(config.num_heads, device=seen.device) >= config.guided_heads
+        heads = (seen[:, None] | free[:, None])[:, :, None]
+        first = config.decoder_layers - config.guided_layers
+        return tuple(
+            memory if number < first else memory._replace(mask=memory.mask & heads)
+            for number, memory in enumerate(state.memories)
+        )
 
     @torch.no_grad()
     def free_run(
@@ -146,6 +172,7 @@ class Mirror:
         alignments: bool = True,
         precision: str = "float32",
         plain: bool = False,
+        window: AttentionWindow | None = None,
     ) -> FreeRun:
         """Generate a batch of utterances until each stops or reaches its ``max_frames``.
 
@@ -163,11 +190,16 @@ class Mirror:
             alignments: keep the guided heads' attention.
             precision: of the decoder's weights: float32, bfloat16 or int8, where an engine has it.
             plain: step through the modules themselves, whatever the engines can do.
+            window: hold the guided heads to it; the modules themselves step then.
         """
         frames = self.model.config.reduction_factor
         max_steps = -(-int(max_frames.max()) // frames)
-        out = Outputs.allocate(self.model, symbols, max_steps, alignments=alignments)
-        engine, reason = (None, "it was asked for") if plain else _engine(self.model)
+        own = plain or window is not None
+        engine, reason = (None, "it was asked for") if own else _engine(self.model)
+        natural = engine is native.run_native and not refine
+        out = Outputs.allocate(
+            self.model, symbols, max_steps, alignments=alignments, natural=natural
+        )
         if engine is not None:
             try:
                 engine(
@@ -184,9 +216,10 @@ class Mirror:
             except CaptureError as err:
                 engine, reason = None, str(err)
         if engine is None:
-            _say_once(reason, precision)
+            if window is None:
+                _say_once(reason, precision)
             state = self.start(symbols, symbol_lengths, max_steps, noise=noise, speakers=speakers)
-            self._run(state, out, max_frames, stop_threshold)
+            self._run(state.within(window), out, max_frames, stop_threshold)
         postnet: Refine = self._refine
         if engine is native.run_native:
             postnet = functools.partial(native_rows.refine, self.model)

@@ -6,6 +6,7 @@ dropout of training.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -210,6 +211,27 @@ class Memory(NamedTuple):
     """``[B, H, S, K]``"""
     mask: Tensor
     """``[B, 1, 1, S]`` bool, true on symbols."""
+
+
+@dataclass(frozen=True)
+class AttentionWindow:
+    """Symbols that a step may attend, around the one where the last step rested.
+
+    Forward attention in its plainest form (Zhang et al. 2018, arXiv:1807.06736).
+    """
+
+    ahead: int
+    back: int
+
+    def mask(self, rests: Tensor, live: Tensor) -> Tensor:
+        """``rests [B]`` int64, ``live [B, S]`` true on symbols -> bool ``[B, S]``, never empty.
+
+        At the end of the text the window stays on its last symbols.
+        """
+        place = torch.arange(live.shape[1], device=live.device)
+        last = (live.sum(1) - 1).clamp(min=0)
+        at = torch.minimum(rests, last)[:, None]
+        return (place >= at - self.back) & (place <= at + self.ahead) & live
 
 
 class CrossAttention(nn.Module):

@@ -1,7 +1,7 @@
 """What ``profforce sample`` does: files and one row an utterance."""
 
-import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,9 +14,8 @@ from profforce.sampling.request import Request
 from profforce.sampling.spoken import Spoken, SpokenPart
 from profforce.sampling.synthesizer import Synthesizer
 
-LEAST_SECONDS_PER_SYMBOL = 0.02
-"""Three times the pace of the fastest speech."""
-log = logging.getLogger(__name__)
+MAX_NAMED = 5
+"""Files named in the line about failures."""
 
 
 def sample(
@@ -43,19 +42,7 @@ def sample(
     scripts = [synthesizer.script(request) for request in requests]
     require_writable(out)
     for name, spoken in zip(names, synthesizer.speak(scripts), strict=True):
-        _warn_if_cut(spoken, synthesizer)
         yield _write(spoken, out / name, synthesizer)
-
-
-def _warn_if_cut(spoken: Spoken, synthesizer: Synthesizer) -> None:
-    seconds = sum(len(part.mel) for part in spoken.parts) * _frame_s(synthesizer)
-    symbols = sum(len(part.symbols) for part in spoken.parts)
-    if seconds < LEAST_SECONDS_PER_SYMBOL * symbols:
-        log.warning(
-            "%s: %.2f s for %d symbols is too short to be speech; a model that stops at once "
-            "is not trained yet, or try a higher stop_threshold",
-            *(spoken.request.where, seconds, symbols),
-        )
 
 
 def _frame_s(synthesizer: Synthesizer) -> float:
@@ -82,10 +69,12 @@ def _write(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> dict[str, ob
         "sample_rate": rate,
         "seconds": round(seconds, 4),
         "frames": len(spoken.mel),
-        "stopped_by": _stopped_by(spoken.stopped),
+        "stopped_by": str(spoken.stopped_by),
+        "retries": spoken.retries,
         "real_time_factor": round(spoken.seconds_spent / seconds, 4),
         "alignment_coverage": round(spoken.coverage, 4),
         "warnings": [*spoken.warnings, *remarks],
+        "faults": _faults(spoken, _frame_s(synthesizer)),
         "pieces": [
             _piece(part, start * _frame_s(synthesizer), picture)
             for part, start, picture in zip(spoken.parts, spoken.starts, pictures, strict=True)
@@ -98,14 +87,25 @@ def _piece(part: SpokenPart, start_s: float, picture: str | None) -> dict[str, o
         "text": part.text,
         "start_s": round(start_s, 4),
         "frames": len(part.mel),
-        "stopped_by": _stopped_by(part.stopped),
+        "stopped_by": str(part.stopped_by),
+        "retries": part.retries,
         "alignment_coverage": round(part.coverage, 4),
         "picture": picture,
     }
 
 
-def _stopped_by(stopped: bool) -> str:
-    return "stop" if stopped else "max_frames"
+def _faults(spoken: Spoken, frame_s: float) -> list[dict[str, object]]:
+    """Those of all parts, timed within the utterance."""
+    return [
+        {
+            "kind": str(fault.kind),
+            "start_s": round(start * frame_s + fault.start_s, 3),
+            "end_s": round(start * frame_s + fault.end_s, 3),
+            "detail": fault.detail,
+        }
+        for part, start in zip(spoken.parts, spoken.starts, strict=True)
+        for fault in part.faults
+    ]
 
 
 def _draw(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> list[str]:
@@ -129,3 +129,34 @@ def _draw(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> list[str]:
             save_figure(figure, path)
         paths.append(str(path))
     return paths
+
+
+class Failures:
+    """Counts rows of :func:`sample` that have faults, for one line at the end."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.names: list[str] = []
+        self.kinds: Counter[str] = Counter()
+
+    def add(self, row: dict[str, object]) -> None:
+        """Look at one row."""
+        self.num_rows += 1
+        faults = row["faults"]
+        assert isinstance(faults, list)
+        if faults:
+            self.names.append(Path(str(row["wav"])).name)
+            self.kinds.update({fault["kind"] for fault in faults})
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def summary(self) -> str:
+        """How many, which, and of what kinds."""
+        kinds = ", ".join(f"{kind} in {count}" for kind, count in self.kinds.most_common())
+        first, more = self.names[:MAX_NAMED], len(self.names) - MAX_NAMED
+        named = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"{len(self)} of {self.num_rows} utterances have faults ({kinds}): {named}; "
+            "see 'faults' in their lines, listen to them, or try another seed"
+        )

@@ -12,8 +12,10 @@ from torch import Tensor
 from profforce.audio.join import FADE_S, join_audio, join_mels
 from profforce.config import MelConfig
 from profforce.models.metrics import alignment_coverage
+from profforce.sampling.faults import Fault
 from profforce.sampling.request import Request
 from profforce.sampling.script import Script
+from profforce.sampling.stopping import StoppedBy
 from profforce.text.sentences import Gap
 
 
@@ -33,8 +35,13 @@ class SpokenPart:
     """``[U, S]``, the clearest guided head."""
     stop_probability: Tensor
     """``[T]``"""
-    stopped: bool
-    """The stop head ended it; otherwise it ran into the limit of length."""
+    stopped_by: StoppedBy
+    faults: list[Fault]
+    """What is wrong with it; times are the part's own."""
+    retries: int
+    """Attempts made beside the first one; the best is here."""
+    held: bool
+    """Attention was held to its way."""
     seconds_spent: float = 0.0
     """Its share of the computing time."""
 
@@ -64,9 +71,15 @@ class Spoken:
         return self.request.text
 
     @property
-    def stopped(self) -> bool:
-        """The stop head ended every part."""
-        return all(part.stopped for part in self.parts)
+    def stopped_by(self) -> StoppedBy:
+        """What ended its parts: the stop head all of them, or the worst of what ended one."""
+        order = list(StoppedBy)
+        return max((part.stopped_by for part in self.parts), key=order.index)
+
+    @property
+    def retries(self) -> int:
+        """Attempts made beside the first ones of all parts."""
+        return sum(part.retries for part in self.parts)
 
     @property
     def coverage(self) -> float:
@@ -114,5 +127,13 @@ def assemble(script: Script, parts: Sequence[SpokenPart], pauses: Pauses, mel: M
             fade=round(FADE_S * mel.sample_rate),
         ),
         mel=join_mels([part.mel for part in parts], frames, silence=math.log(mel.log_floor)),
-        warnings=list(script.warnings),
+        warnings=[*script.warnings, *_held(parts)],
     )
+
+
+def _held(parts: Sequence[SpokenPart]) -> list[str]:
+    held = [str(number) for number, part in enumerate(parts, 1) if part.held]
+    if not held:
+        return []
+    where = "" if len(parts) == 1 else f" in pieces {', '.join(held)}"
+    return [f"attention was held to the order of the text{where}"]

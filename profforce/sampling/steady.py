@@ -82,7 +82,7 @@ def _padded(rows: tuple[Memory, ...], length: int) -> Memory:
 class _Filled(MirrorState):
     """A state of at least ``MIN_ROWS`` rows, of which the first ``live`` ones count."""
 
-    live: int
+    live: int = 0
 
     def select(self, rows: Tensor) -> "_Filled":
         """See :class:`MirrorState`."""

@@ -6,33 +6,24 @@ Shapes: B batch, S symbols, T mel frames, M mel channels, U decoder steps, N sam
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from profforce.audio.vocoder import Vocoder, build_vocoder
 from profforce.config import MelConfig, SampleConfig
 from profforce.errors import UserError
-from profforce.models import native
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.models.metrics import mean_alignment
-from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.device import choose_device
-from profforce.nn.noise import PrenetNoise
 from profforce.sampling.request import Request
 from profforce.sampling.script import Part, Script, Scripter
 from profforce.sampling.spoken import Pauses, Spoken, SpokenPart, assemble
-from profforce.sampling.steady import SteadyMirror
+from profforce.sampling.takes import Taken, Taker
 from profforce.text.tokenizer import Tokenizer
-
-MIN_LIMIT_S = 2.0
-"""No piece is cut off before this much audio, however short its text."""
 
 
 class Synthesizer:
@@ -50,8 +41,7 @@ class Synthesizer:
             max_symbols=config.max_symbols_per_piece,
             speaker=config.speaker,
         )
-        by_modules = model.mel_mean.device.type == "cpu" and native.obstacle(model) is not None
-        self.mirror = SteadyMirror(model) if by_modules else Mirror(model)
+        self.take = Taker(model, self.tokenizer.symbols, self.mel, config)
         self.pauses = Pauses(config.pause_s, config.paragraph_pause_s)
 
     @classmethod
@@ -112,70 +102,30 @@ class Synthesizer:
 
     def _batch(self, parts: Sequence[Part]) -> list[SpokenPart]:
         began = time.perf_counter()
-        spoken = self._voices(parts, self._free_run(parts))
+        spoken = self._voices(parts, self.take(parts))
         spent = time.perf_counter() - began
         frames = sum(len(part.mel) for part in spoken)
         return [replace(part, seconds_spent=spent * len(part.mel) / frames) for part in spoken]
 
-    def _voices(self, parts: Sequence[Part], rows: Sequence["_Row"]) -> list[SpokenPart]:
+    def _voices(self, parts: Sequence[Part], takes: Sequence[Taken]) -> list[SpokenPart]:
         if self.model.mel_mean.device.type != "cpu":
-            return [self._voice(part, row) for part, row in zip(parts, rows, strict=True)]
+            return [self._voice(part, taken) for part, taken in zip(parts, takes, strict=True)]
         # A thread a piece: the order of sums within one must not depend on how many there are.
-        workers = min(len(rows), torch.get_num_threads())
+        workers = min(len(takes), torch.get_num_threads())
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(self._voice, parts, rows))
+            return list(pool.map(self._voice, parts, takes))
 
-    def _voice(self, part: Part, row: "_Row") -> SpokenPart:
+    def _voice(self, part: Part, taken: Taken) -> SpokenPart:
         return SpokenPart(
             text=part.text,
             gap=part.gap,
             symbols=[self.tokenizer.symbols[n] for n in part.numbers],
-            audio=self.vocoder(row.mel).cpu(),
-            mel=row.mel.cpu(),
-            alignment=mean_alignment(row.alignments).cpu(),
-            stop_probability=row.stop_probability.cpu(),
-            stopped=row.stopped,
+            audio=self.vocoder(taken.mel).cpu(),
+            mel=taken.mel.cpu(),
+            alignment=mean_alignment(taken.alignments).cpu(),
+            stop_probability=taken.stop_probability.cpu(),
+            stopped_by=taken.stopped_by,
+            faults=taken.faults,
+            retries=taken.retries,
+            held=taken.held,
         )
-
-    def _free_run(self, parts: Sequence[Part]) -> list["_Row"]:
-        device = self.model.mel_mean.device
-        symbols = pad_sequence([torch.tensor(part.numbers) for part in parts], batch_first=True)
-        missing = self.config.max_symbols_per_piece - symbols.shape[1]
-        symbols = F.pad(symbols, (0, max(0, missing)))  # the same padding in every batch
-        lengths = torch.tensor([len(part.numbers) for part in parts])
-        rate = self.mel.sample_rate / self.mel.hop_length
-        seconds = (lengths * self.config.max_seconds_per_symbol).clamp(min=MIN_LIMIT_S)
-        identities = torch.tensor([part.identity for part in parts])
-        run = self.mirror.free_run(
-            symbols.to(device),
-            lengths.to(device),
-            (seconds * rate).ceil().long().to(device),
-            noise=PrenetNoise(self.config.seed, identities.to(device)),
-            speakers=torch.tensor([part.speaker for part in parts], device=device),
-            stop_threshold=self.config.stop_threshold,
-        )
-        steps = -(-run.lengths // self.model.config.reduction_factor)
-        return [
-            _Row(
-                mel=run.mel[i, :frames].clone(),
-                alignments=run.alignments[i, :, :num_steps, : len(part.numbers)],
-                stop_probability=run.stop_probability[i, :frames],
-                stopped=stopped,
-            )
-            for i, (part, frames, num_steps, stopped) in enumerate(
-                zip(parts, *(x.tolist() for x in (run.lengths, steps, run.stopped)), strict=True)
-            )
-        ]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One utterance of a free run."""
-
-    mel: Tensor
-    """``[T, M]``"""
-    alignments: Tensor
-    """``[G, U, S]``, those of the guided heads."""
-    stop_probability: Tensor
-    """``[T]``"""
-    stopped: bool

@@ -1,6 +1,7 @@
 """Sampling as a person uses it: files, rows, odd texts, errors, the same result every time."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from profforce.errors import UserError
 from profforce.sampling.request import Request
 from profforce.sampling.run import sample
 
-FAST = SampleConfig(device="cpu", griffin_lim_iterations=2, pictures=False)
+FAST = SampleConfig(device="cpu", griffin_lim_iterations=2, pictures=False, retries=0)
 TEXTS = ["One two.", "A", "The third text is a longer one, with a comma.", "4", "one two."]
 
 
@@ -38,7 +39,7 @@ def test_every_utterance_has_its_files_and_an_honest_row(run: Path, tmp_path: Pa
         assert mel.shape == (row["frames"], 20) and mel.dtype == np.float32
         assert len(audio) == row["frames"] * 128
         assert row["seconds"] == pytest.approx(len(audio) / rate, abs=1e-4)
-        assert row["stopped_by"] in ("stop", "max_frames")
+        assert row["stopped_by"] in ("stop", "end_of_speech", "max_frames")
         assert 0 <= row["alignment_coverage"] <= 1
         assert row["real_time_factor"] > 0
         assert Path(row["picture"]).read_bytes().startswith(b"\x89PNG")
@@ -49,17 +50,11 @@ def test_stopped_by_tells_the_limit_from_the_stop_head(run: Path, tmp_path: Path
     never = rows(run, TEXTS[:1], tmp_path, stop_threshold=0.999)[0]
     assert never["stopped_by"] == "max_frames"
     assert never["seconds"] >= 2.0
+    assert "no_stop" in {fault["kind"] for fault in never["faults"]}
     soon = rows(run, TEXTS[:1], tmp_path, stop_threshold=1e-6)[0]
-    assert (soon["stopped_by"], soon["frames"]) == ("stop", 1)
-
-
-def test_an_utterance_too_short_to_be_speech_is_warned_of(
-    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows(run, TEXTS[:1], tmp_path, stop_threshold=0.999)
-    assert not caplog.messages
-    rows(run, TEXTS[:1], tmp_path, stop_threshold=1e-6)
-    assert caplog.messages and "text 1: 0.02 s for" in caplog.messages[0]
+    least = math.ceil(9 * FAST.min_seconds_per_symbol * 8000 / 128)
+    assert (soon["stopped_by"], soon["frames"]) == ("stop", least + FAST.tail_frames)
+    assert soon["faults"] and "no_stop" not in {fault["kind"] for fault in soon["faults"]}
 
 
 def test_same_seed_same_bytes_other_seed_other_bytes(run: Path, tmp_path: Path) -> None:

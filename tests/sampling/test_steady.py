@@ -25,6 +25,7 @@ CONFIG = SampleConfig(
     max_symbols_per_piece=40,
     max_seconds_per_symbol=0.1,
     stop_threshold=0.25,
+    retries=1,
 )
 TEXTS = [
     "I",
