@@ -1,0 +1,112 @@
+"""Exams hold what the model never saw, and a perfect model passes them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from pytest import MonkeyPatch
+
+from profforce.config import DataConfig, DataKind, FreerunConfig, MelConfig, ModelConfig, TextConfig
+from profforce.data.corpus import Corpus, load_corpus
+from profforce.data.prepare import prepare
+from profforce.data.recipes.synthetic import synthetic_texts
+from profforce.errors import UserError
+from profforce.evaluation import measure
+from profforce.evaluation.exam import IN_LENGTH, LONGER, Exam, corpus_exams, synthetic_exams
+from profforce.evaluation.letters import Templates, rendered
+from profforce.models.free_run import FreeRun
+from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.text.tokenizer import Tokenizer
+from profforce.training.gap import Reading
+
+MEL = MelConfig()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    root: Path = tmp_path_factory.mktemp("exam")
+    data = DataConfig(
+        kind=DataKind.synthetic, root=str(root), num_utterances=20, valid_fraction=0.4
+    )
+    prepare(data, TextConfig(), MEL)
+    return load_corpus(data, TextConfig(), MEL)
+
+
+def exams(num: int = 3, joined: int = 2) -> list[Exam]:
+    tokenizer = Tokenizer(TextConfig())
+    return synthetic_exams(tokenizer, MEL, trained=20, variation=1.0, num=num, joined=joined)
+
+
+def test_no_text_of_an_exam_was_trained_on() -> None:
+    short, longer = exams()
+    seen = set(synthetic_texts(20))
+    texts = [*short.batch.texts, *longer.batch.texts]
+    assert len(set(texts)) == 6 and not seen & set(texts)
+    assert (short.name, longer.name) == (IN_LENGTH, LONGER)
+    assert all(text.count(".") == 1 and text.endswith(".") for text in texts)
+    words = [text.rstrip(".").split() for text in longer.batch.texts]
+    trained = {word for text in seen for word in text.rstrip(".").split()}
+    assert min(map(len, words)) >= 4 and not all(set(row) <= trained for row in words)
+
+
+def test_the_truth_of_an_exam_is_what_the_corpus_would_say() -> None:
+    for exam in exams():
+        assert exam.tokens is not None
+        for k, text in enumerate(exam.batch.texts):
+            mel = rendered(text, MEL, 1.0)
+            assert torch.equal(exam.batch.mel[k, : len(mel)], mel)
+            assert int(exam.batch.mel_lengths[k]) == len(mel)
+            assert len(exam.tokens[k]) == sum(map(str.isalpha, text))
+
+
+def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
+    short, longer = corpus_exams(corpus, num=5, joined=2)
+    assert len(short.batch) == min(5, len(corpus.valid)) and short.tokens is None
+    first, second = corpus.valid[0], corpus.valid[1]
+    assert longer.batch.texts[0] == f"{first.text} {second.text}"
+    assert torch.equal(longer.batch.mel[0, : len(first.mel)], first.mel)
+    assert int(longer.batch.mel_lengths[0]) == len(first.mel) + len(second.mel)
+    assert len(longer.batch) == len(short.batch) // 2
+    with pytest.raises(UserError, match="several speakers"):
+        corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
+
+
+def spoken(exam: Exam, cut_frames: int) -> Reading:
+    """A model that says the truth, but stops ``cut_frames`` too early."""
+    batch = exam.batch
+    lengths = batch.mel_lengths - cut_frames
+    nothing = torch.zeros(len(batch), 1, 1, 1)
+    stop = torch.zeros(batch.mel.shape[:2])
+    free = FreeRun(batch.mel, batch.mel, lengths, torch.ones(len(batch)).bool(), stop, nothing)
+    forced = TeacherForced(batch.mel, batch.mel, stop, batch.mel, nothing)
+    return Reading(batch, forced, free, {})
+
+
+@pytest.mark.parametrize("lettered", [True, False], ids=["letters", "warping"])
+def test_the_truth_passes_and_a_cut_does_not(
+    lettered: bool, templates: Templates, monkeypatch: MonkeyPatch
+) -> None:
+    model = TransformerTTS(ModelConfig(), 40, MEL.num_mels)
+    exam = exams(num=2)[0]
+    for cut, failed in ((0, 0.0), (30, 1.0)):
+        monkeypatch.setattr(measure, "measure_gap", lambda *_, c=cut: spoken(exam, c))
+        known = templates if lettered else None
+        rows = measure.examine(model, exam, FreerunConfig(), MEL, known)
+        assert [row["failed"] for row in rows] == [failed, failed]
+        assert all(row["stop_error_frames"] == cut for row in rows)
+        assert all(row["mcd_forced_db"] == pytest.approx(0, abs=1e-4) for row in rows)
+        assert all((row["mcd_gap_db"] > 0.1) == bool(cut) for row in rows)
+        if lettered:
+            assert all((row["early"] > 0) == bool(cut) for row in rows)
+            assert all(row["error_rate_forced"] == 0 for row in rows)
+
+
+def test_a_diverged_model_is_named(templates: Templates, monkeypatch: MonkeyPatch) -> None:
+    exam = exams(num=1)[0]
+    reading = spoken(exam, 0)
+    bad = replace(reading.free_running, mel=torch.full_like(exam.batch.mel, float("inf")))
+    monkeypatch.setattr(measure, "measure_gap", lambda *_: replace(reading, free_running=bad))
+    model = TransformerTTS(ModelConfig(), 40, MEL.num_mels)
+    with pytest.raises(UserError, match="diverged"):
+        measure.examine(model, exam, FreerunConfig(), MEL, templates)
