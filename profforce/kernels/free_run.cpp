@@ -94,8 +94,8 @@ void pack_panel(const float* w, int64_t stride, const Matrix& m, int64_t panel, 
   const int64_t columns = m.n - first < kPanel ? m.n - first : kPanel;
   Type* to = static_cast<Type*>(m.data) + first * deep;
   std::memset(to, 0, sizeof(Type) * kPanel * deep);
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t k = 0; k < m.k; ++k)
+  for (int64_t k = 0; k < m.k; ++k)
+    for (int64_t c = 0; c < columns; ++c)
       to[(k / bundle * kPanel + c) * bundle + k % bundle] = convert(w[(first + c) * stride + k], first + c);
 }
 
@@ -362,6 +362,7 @@ struct Run {
   int64_t* lengths;         // [B], 0 while the utterance runs
   uint8_t* stopped;         // [B]
   const int64_t* max_frames;  // [B], or null: nothing ends
+  const float *scale, *shift;  // [R M], of what is kept in mel; null: as it was made
   int64_t max_steps;
   int32_t frames_a_step, num_mels;
   float threshold;
@@ -820,14 +821,19 @@ void run(const Remember& f, const Place& at) {
 
 // ---------------------------------------------------------------- steps
 
+void keep_frames(const Run& f, const float* made, int64_t count, float* to) {
+  if (!f.scale) { std::memcpy(to, made, sizeof(float) * count); return; }
+  for (int64_t i = 0; i < count; ++i) to[i] = made[i] * f.scale[i] + f.shift[i];
+}
+
 // Keep the step's frames, note who ends here, close the gaps that those leave.
 void record(const Run& f, Group& group) {
   const int64_t frames = f.frames_a_step, values = frames * f.num_mels, t = group.t;
   int64_t kept = group.first;
   for (int64_t r = group.first; r < group.first + group.alive; ++r) {
     const int64_t b = f.utterance[r];
-    std::memcpy(f.mel + (b * f.max_steps + t) * values, f.frames + r * values, sizeof(float) * values);
     bool ended = false;
+    int64_t live = frames;  // of this step
     for (int64_t i = 0; i < frames; ++i) {
       const float logit = f.stop_logits[r * frames + i], probability = 1.0f / (1.0f + std::exp(-logit));
       f.stop[(b * f.max_steps + t) * frames + i] = probability;
@@ -836,10 +842,12 @@ void record(const Run& f, Group& group) {
       const bool by_head = probability > f.threshold;
       if (by_head || number == f.max_frames[b]) {
         ended = true;
+        live = i + 1;
         f.lengths[b] = number;
         f.stopped[b] = by_head;
       }
     }
+    keep_frames(f, f.frames + r * values, live * f.num_mels, f.mel + (b * f.max_steps + t) * values);
     if (ended) continue;
     std::memcpy(f.input + kept * values, f.frames + r * values, sizeof(float) * values);
     f.utterance[kept++] = b;

@@ -142,6 +142,8 @@ _Run = _struct(
     lengths=_Pointer,
     stopped=_Pointer,
     max_frames=_Pointer,
+    scale=_Pointer,
+    shift=_Pointer,
     max_steps=_Long,
     frames_a_step=_Int,
     num_mels=_Int,
@@ -393,6 +395,8 @@ class Outputs:
         stopped: Tensor,
         max_frames: Tensor,
         threshold: float,
+        scale: Tensor | None = None,
+        shift: Tensor | None = None,
     ) -> None:
         """Name the arrays.
 
@@ -400,30 +404,26 @@ class Outputs:
             fed_back: ``[B, R M]`` rows that the program reads as the frames of the step before.
             frames: ``[B, R M]`` rows that it writes.
             stop_logits: ``[B, R]`` rows that it writes.
-            mel: ``[B, U R, M]``, gets the frames of each utterance.
+            mel: ``[B, U R, M]``, zeros, gets the frames of each utterance up to its end.
             stop: ``[B, U R]``, gets the probabilities of its end.
             lengths: ``[B]`` int64, 0, gets the number of frames.
             stopped: ``[B]`` bool, whether the stop head said so.
             max_frames: ``[B]`` int64, each at least 1.
             threshold: probability above which a frame is the last one.
+            scale: ``[R M]``, multiplies what is kept in ``mel``.
+            shift: ``[R M]``, is added to it; without both, frames are kept as they were made.
         """
-        self._tensors = (fed_back, frames, stop_logits, mel, stop, lengths, stopped, max_frames)
+        self._tensors = (
+            *(fed_back, frames, stop_logits, mel, stop, lengths, stopped, max_frames),
+            *(scale, shift),
+        )
         self._frames_a_step, self._num_mels = stop_logits.shape[1], mel.shape[2]
         self._threshold = threshold
 
     def as_run(self) -> Any:
         """The part of the C structure that these fill."""
-        names = (
-            "input",
-            "frames",
-            "stop_logits",
-            "mel",
-            "stop",
-            "lengths",
-            "stopped",
-            "max_frames",
-        )
-        pointers = dict(zip(names, map(_pointer, self._tensors), strict=True))
+        names = "input frames stop_logits mel stop lengths stopped max_frames scale shift"
+        pointers = dict(zip(names.split(), map(_pointer, self._tensors), strict=True))
         return _Run(
             **pointers,
             frames_a_step=self._frames_a_step,

@@ -64,7 +64,7 @@ class Outputs:
     """Preallocated results of a free run, written step by step."""
 
     mel: Tensor
-    """``[B, U R, M]``, normalised."""
+    """``[B, U R, M]``, normalised; natural-log amplitude if ``natural``."""
     stop: Tensor
     """``[B, U R]``, probabilities."""
     alignments: Tensor
@@ -74,10 +74,17 @@ class Outputs:
     stopped: Tensor
     """``[B]`` bool"""
     frames_a_step: int
+    natural: bool = False
 
     @classmethod
     def allocate(
-        cls, model: TransformerTTS, symbols: Tensor, max_steps: int, *, alignments: bool
+        cls,
+        model: TransformerTTS,
+        symbols: Tensor,
+        max_steps: int,
+        *,
+        alignments: bool,
+        natural: bool = False,
     ) -> "Outputs":
         """Room for ``max_steps`` decoder steps of ``symbols [B, S]``."""
         config, frames = model.config, model.config.reduction_factor
@@ -90,6 +97,7 @@ class Outputs:
             lengths=torch.zeros(batch, dtype=torch.int64, device=like.device),
             stopped=torch.zeros(batch, dtype=torch.bool, device=like.device),
             frames_a_step=frames,
+            natural=natural,
         )
 
     def end(
@@ -126,7 +134,7 @@ class Outputs:
         steps = -(-num_frames // self.frames_a_step)
         mask = length_mask(self.lengths, num_frames)[..., None]
         before = self.mel[:, :num_frames]
-        mel_before = model.denormalize(before).mul_(mask)
+        mel_before = before if self.natural else model.denormalize(before).mul_(mask)
         mel = mel_before
         if refine is not None:
             mel = model.denormalize(refine(before, self.lengths)).mul_(mask)

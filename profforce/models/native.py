@@ -82,8 +82,8 @@ def run_native(
     group_size: int = GROUP_SIZE,
 ) -> None:
     """Fill ``outputs``; the other arguments are those of ``Mirror.free_run``."""
-    config = model.config
-    max_steps = outputs.mel.shape[1] // config.reduction_factor
+    frames = model.config.reduction_factor
+    max_steps = outputs.mel.shape[1] // frames
     order = torch.argsort(max_frames * 4096 + symbol_lengths, stable=True)
     threads = torch.get_num_threads()
     size = max(1, min(group_size, -(-len(order) // threads)))
@@ -105,6 +105,8 @@ def run_native(
             stopped=outputs.stopped,
             max_frames=max_frames.contiguous(),
             threshold=stop_threshold,
+            scale=model.mel_std.repeat(frames) if outputs.natural else None,
+            shift=model.mel_mean.repeat(frames) if outputs.natural else None,
         ),
     )
     while runner.advance(STEPS_A_CALL):

@@ -66,52 +66,99 @@ def encode(
     speakers: Tensor | None,
     precision: str,
 ) -> Memories:
-    """``TransformerTTS.encode`` of ``symbols [B, S]``."""
+    """``TransformerTTS.encode`` of ``symbols [B, S]``, some texts at a time in the same memory."""
     lengths = lengths.clamp(min=1)  # a text without symbols attends to padding
-    at = Positions(lengths)
-    sizes = at.group_sizes()
-    x = model.embedding(symbols[length_mask(lengths, symbols.shape[1])])
-    if model.encoder_conv.convs:
-        x = x + convolve(model.encoder_conv, x, at, precision)
-    width = model.config.width
-    table = sinusoid(int(lengths.max()), width, like=x)
-    x = x + model.encoder_positions.alpha * table[at.place]
-    program = Program()
-    normed, read, qkv = room(*x.shape), room(*x.shape), room(len(x), 3 * width)
-    inner = room(len(x), model.config.feedforward_width)
-    for block in model.encoder:
-        assert isinstance(block, EncoderBlock)
-        attention, feed = block.attention, block.feedforward
-        _norm(program, block.norm_attention, x, normed)
-        program.linear(normed, _pack(attention.qkv, precision), qkv)
-        program.span_attention(qkv, attention.num_heads, at.spans, read)
-        program.linear(read, _pack(attention.out, precision), x, add=True)
-        _norm(program, block.norm_feedforward, x, normed)
-        activation = feed.activation_name
-        program.linear(normed, _pack(feed.inner, precision), inner, activation=activation)
-        program.linear(inner, _pack(feed.outer, precision), x, add=True)
-    _norm(program, model.encoder_norm, x, normed)
-    program.run_once(sizes)
-    if model.speaker is not None:
-        who = lengths.new_zeros(len(lengths)) if speakers is None else speakers
-        normed += model.speaker(who)[at.spans[:, 2]]
-    return _remember(model, normed, at, precision)
+    who = torch.zeros_like(lengths) if speakers is None else speakers
+    parts = _parts(lengths, GROUP_ROWS * torch.get_num_threads())
+    most = max(int(lengths[part].sum()) for part in parts)
+    encoder = _Encoder(model, most, lengths, precision)
+    for part in parts:
+        packed = symbols[part][length_mask(lengths[part], symbols.shape[1])]
+        encoder.run(packed, Positions(lengths[part]), part.start, who[part])
+    return encoder.made
 
 
-def _remember(model: TransformerTTS, x: Tensor, at: Positions, precision: str) -> Memories:
-    places = -(-int(at.lengths.max()) // PLACES_MULTIPLE) * PLACES_MULTIPLE
-    heads, width = model.config.num_heads, model.config.width // model.config.num_heads
-    made = Memories(at.lengths, [], [])
-    program, kv = Program(), room(len(x), 2 * model.config.width)
-    for block in model.decoder:
-        cross = block.cross
-        assert isinstance(cross, CrossAttention)
-        made.keys.append(room(len(at.lengths), heads, width, places))  # the rest is not read
-        made.values.append(room(len(at.lengths), heads, places, width))
-        program.linear(x, _pack(cross.kv, precision), kv)
-        program.remember(kv, at.spans, made.keys[-1], made.values[-1])
-    program.run_once(at.group_sizes())
-    return made
+def _parts(lengths: Tensor, most: int) -> list[slice]:
+    """Neighbouring utterances of ``most`` rows together, or a little more."""
+    parts, begin, rows = [], 0, 0
+    for number, length in enumerate(lengths.tolist()):
+        rows += length
+        if rows >= most or number == len(lengths) - 1:
+            parts.append(slice(begin, number + 1))
+            begin, rows = number + 1, 0
+    return parts
+
+
+class _Encoder:
+    """The encoder's programs, with room for ``rows`` positions at a time."""
+
+    def __init__(self, model: TransformerTTS, rows: int, lengths: Tensor, precision: str) -> None:
+        self.model, self.precision = model, precision
+        self.width = model.config.width
+        self.spans = torch.empty(rows, 3, dtype=torch.int64)
+        self.embedded, self.x = room(rows, self.width), room(rows, self.width)
+        self.normed = room(rows, self.width)
+        self.table = sinusoid(int(lengths.max()), self.width, like=self.x)
+        self.table *= model.encoder_positions.alpha
+        self.convolutions = Program()
+        self.convolved = add_convolutions(
+            self.convolutions, model.encoder_conv, self.embedded, self.spans, precision
+        )
+        self.blocks = self._blocks(rows)
+        self.made = Memories(lengths, [], [])
+        self.memories = self._memories(rows)
+
+    def run(self, symbols: Tensor, at: Positions, first: int, speakers: Tensor) -> None:
+        """Encode ``symbols [N]`` of the utterances from number ``first`` on."""
+        count, sizes = len(symbols), at.group_sizes()
+        self.spans[:count] = at.spans
+        self.spans[:count, 2] += first
+        x = self.x[:count]
+        torch.index_select(self.model.embedding.weight, 0, symbols, out=self.embedded[:count])
+        torch.index_select(self.table, 0, at.place, out=x)
+        x += self.embedded[:count]
+        if self.model.encoder_conv.convs:
+            self.convolutions.run_once(sizes)
+            x += self.convolved[:count]
+        self.blocks.run_once(sizes)
+        if self.model.speaker is not None:
+            self.normed[:count] += self.model.speaker(speakers)[at.spans[:, 2]]
+        self.memories.run_once(sizes)
+
+    def _blocks(self, rows: int) -> Program:
+        program, x, normed = Program(), self.x, self.normed
+        read, qkv = room(rows, self.width), room(rows, 3 * self.width)
+        inner = room(rows, self.model.config.feedforward_width)
+        for block in self.model.encoder:
+            assert isinstance(block, EncoderBlock)
+            attention, feed = block.attention, block.feedforward
+            _norm(program, block.norm_attention, x, normed)
+            program.linear(normed, self._pack(attention.qkv), qkv)
+            program.span_attention(qkv, attention.num_heads, self.spans, read)
+            program.linear(read, self._pack(attention.out), x, add=True)
+            _norm(program, block.norm_feedforward, x, normed)
+            activation = feed.activation_name
+            program.linear(normed, self._pack(feed.inner), inner, activation=activation)
+            program.linear(inner, self._pack(feed.outer), x, add=True)
+        _norm(program, self.model.encoder_norm, x, normed)
+        return program
+
+    def _memories(self, rows: int) -> Program:
+        made, batch = self.made, len(self.made.lengths)
+        places = -(-int(made.lengths.max()) // PLACES_MULTIPLE) * PLACES_MULTIPLE
+        heads = self.model.config.num_heads
+        program, kv, head = Program(), room(rows, 2 * self.width), self.width // heads
+        for block in self.model.decoder:
+            cross = block.cross
+            assert isinstance(cross, CrossAttention)
+            made.keys.append(room(batch, heads, head, places))  # beyond a text it is not read
+            made.values.append(room(batch, heads, places, head))
+            program.linear(self.normed, self._pack(cross.kv), kv)
+            program.remember(kv, self.spans, made.keys[-1], made.values[-1])
+        return program
+
+    def _pack(self, layer: nn.Linear) -> PackedLinear:
+        return PackedLinear(layer.weight, layer.bias, self.precision)
 
 
 @torch.no_grad()
@@ -120,27 +167,30 @@ def refine(model: TransformerTTS, before: Tensor, lengths: Tensor) -> Tensor:
     mask = length_mask(lengths, before.shape[1])
     rows = before[mask]
     if model.postnet.convs and len(rows):
-        rows = rows + convolve(model.postnet, rows, Positions(lengths[lengths > 0]), "float32")
+        at, program = Positions(lengths[lengths > 0]), Program()
+        rest = add_convolutions(program, model.postnet, rows, at.spans, "float32")
+        program.run_once(at.group_sizes())
+        rows = rows + rest
     after = torch.zeros_like(before)
     after[mask] = rows
     return after
 
 
-def convolve(stack: ConvStack, x: Tensor, at: Positions, precision: str) -> Tensor:
-    """``ConvStack`` in evaluation mode on rows ``x [N, C]`` -> ``[N, C']``."""
+def add_convolutions(
+    program: Program, stack: ConvStack, x: Tensor, spans: Tensor, precision: str
+) -> Tensor:
+    """``ConvStack`` in evaluation mode on rows ``x [N, C]``; returns where its rows will lie."""
     activation = "tanh" if stack.tanh else "relu"
-    program = Program()
     for number, conv in enumerate(stack.convs):
         assert isinstance(conv, nn.Conv1d)
         weight = conv.weight.permute(0, 2, 1).flatten(1)
         y = room(len(x), conv.out_channels)
-        program.convolution(x, PackedLinear(weight, conv.bias, precision), y, at.spans)
+        program.convolution(x, PackedLinear(weight, conv.bias, precision), y, spans)
         if number < len(stack.norms):
             norm = stack.norms[number]
             assert isinstance(norm, nn.LayerNorm)
             _norm(program, norm, y, y, activation)
         x = y
-    program.run_once(at.group_sizes())
     return x
 
 
@@ -148,7 +198,3 @@ def _norm(
     program: Program, norm: nn.LayerNorm, x: Tensor, y: Tensor, activation: str = "none"
 ) -> None:
     program.norm(x, norm.weight, norm.bias, norm.eps, y, activation=activation)
-
-
-def _pack(layer: nn.Linear, precision: str) -> PackedLinear:
-    return PackedLinear(layer.weight, layer.bias, precision)
