@@ -21,6 +21,7 @@ TOOLS = ROOT / "tools"
 sys.path.insert(0, str(TOOLS))
 try:
     import experiment
+    import experiment_check
     import experiment_job
     import experiment_report
 finally:
@@ -226,3 +227,25 @@ def test_the_recipes_that_come_along_are_sound(
     for recipe in plan["recipes"]:
         words = (*plan["common"], *recipe["overrides"])
         experiment_job.settings_for(job_of(start, tmp_path, *words))
+
+
+def test_planted_faults_are_counted_and_truth_is_not(
+    start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert experiment_check.main(["--num", "6", "--vocoded", "1"]) == 0
+    table = capfd.readouterr().out
+    assert table.count("| 0 of ") == 6, "no false alarm, in three forms of letters and utterances"
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith(("| 2", "| one"))]
+    assert len(rows) == 3 and all(not cell.startswith("0 of") for row in rows for cell in row)
+    assert experiment_check.main(["--wavs", str(tmp_path)]) == 1
+    assert "no recordings" in capfd.readouterr().err
+
+
+def test_precision_and_recall_are_counted_by_letter() -> None:
+    edits = experiment_check.edits_between
+    pairs = [
+        (edits("abc", "ac"), edits("abc", "ac")),
+        (edits("abc", "ac"), edits("abc", "abcd")),
+        (edits("abcd", "ad"), edits("abcd", "acd")),
+    ]
+    assert experiment_check.precision_and_recall(pairs) == "2 of 3 | 2 of 4 | 1 of 3"
