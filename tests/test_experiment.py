@@ -249,3 +249,47 @@ def test_precision_and_recall_are_counted_by_letter() -> None:
         (edits("abcd", "ad"), edits("abcd", "acd")),
     ]
     assert experiment_check.precision_and_recall(pairs) == "2 of 3 | 2 of 4 | 1 of 3"
+
+
+def test_a_job_that_fails_is_named_and_its_run_put_aside(
+    start: Path,
+    recipes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(experiment.subprocess, "call", lambda *_, **__: 3)
+    out = tmp_path / "out"
+    (out / "runs" / "teacher-seed0").mkdir(parents=True)
+    words = ["--recipes", str(recipes), "--start", str(start), "--out", str(out)]
+    assert experiment.main(words) == 1
+    said = capfd.readouterr().err
+    assert said.count("FAILED (3)") == 3 and str(out / "logs" / "conv-seed0.log") in said
+    assert (out / "runs" / "teacher-seed0.unfinished1").is_dir()
+    assert not (out / "runs" / "teacher-seed0").exists()
+    assert json.loads((out / "logs" / "conv-seed0.job.json").read_text())["seconds"] == 600
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give --start"),
+        (["--start", "nowhere"], "no such run folder"),
+        (["--start", "here", "--minutes", "0"], "above 0"),
+        (["--start", "here", "--only", "techer"], "no such recipe"),
+    ],
+    ids=["none", "nowhere", "minutes", "only"],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(
+    start: Path,
+    recipes: Path,
+    tmp_path: Path,
+    words: list[str],
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    given = [str(start) if word == "here" else word for word in words]
+    out = ["--recipes", str(recipes), "--out", str(tmp_path / "out")]
+    assert experiment.main([*out, *given]) == 1
+    error = capfd.readouterr().err
+    assert said in error and error.count("\n") == 1

@@ -78,6 +78,10 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
 
     Every job's settings are tried before the first one runs.
     """
+    if options.start is None:
+        raise UserError("nothing to start from", remedy="give --start RUN, or --words alone")
+    if min(options.minutes, options.texts, options.joined, options.jobs) <= 0:
+        raise UserError("--minutes, --texts, --joined and --jobs must be above 0")
     start = checkpoint_at(options.start)
     common = {
         "start": str(start),
@@ -86,6 +90,13 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
         "joined": options.joined,
     }
     recipes = [(r["name"], (*plan["common"], *r["overrides"])) for r in plan["recipes"]]
+    unknown = set(options.only or ()) - {name for name, _ in recipes}
+    if unknown:
+        raise UserError(
+            "no such recipe",
+            where=f"--only {' '.join(sorted(unknown))}",
+            expected=", ".join(name for name, _ in recipes),
+        )
     wanted = [(START, (), 0, 0.0)] + [
         (name, overrides, seed, 60 * options.minutes)
         for seed in options.seeds
