@@ -605,6 +605,8 @@ class BenchConfig:
     suite: str = "kernel"
     shapes: list[str] | None = None
     """Sizes as the suite writes them, such as ``[8x4x500x32]``; its own when unset."""
+    forms: list[str] | None = None
+    """Only these; all that the suite has when unset. What is derived from all is left out then."""
     device: str = "auto"
     dtype: BenchDtype = BenchDtype.float32
     threads: int | None = None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import cast
 
 import torch
 
@@ -11,6 +12,7 @@ from profforce.bench.report import Report, Row, case_name
 from profforce.bench.suite import Case, DerivingSuite, Form, Suite, find_suite
 from profforce.bench.timing import interleave, spread
 from profforce.config import BenchConfig
+from profforce.errors import UserError, did_you_mean
 from profforce.nn.device import choose_device
 
 log = logging.getLogger(__name__)
@@ -36,13 +38,30 @@ def run_suite(config: BenchConfig, progress: Progress) -> Report:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
-        groups = suite.groups(config, device)
+        groups = _wanted(suite.groups(config, device), config.forms)
         place = environment(config, device)  # now, since the checkout may change meanwhile
         rows = _measure(suite, cases, groups, config, device, progress)
-        derived = suite.derive(rows, config) if isinstance(suite, DerivingSuite) else None
+        derives = isinstance(suite, DerivingSuite) and config.forms is None
+        derived = cast(DerivingSuite, suite).derive(rows, config) if derives else None
         return Report(place, rows, derived)
     finally:
         torch.set_num_threads(threads)
+
+
+def _wanted(groups: dict[str, list[str]], forms: list[str] | None) -> dict[str, list[str]]:
+    """The groups with only ``forms`` in them."""
+    if forms is None:
+        return groups
+    known = [name for group in groups.values() for name in group]
+    for name in forms:
+        if name not in known:
+            raise UserError(
+                f"the suite has no form '{name}' here{did_you_mean(name, known)}",
+                where="forms",
+                expected=", ".join(known),
+            )
+    kept = {key: [name for name in group if name in forms] for key, group in groups.items()}
+    return {key: group for key, group in kept.items() if group}
 
 
 def _measure(

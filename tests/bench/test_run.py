@@ -23,6 +23,7 @@ from profforce.bench.suite import SUITES, find_suite
 from profforce.commands.bench import _bench_settings
 from profforce.commands.shared import _complete_bench
 from profforce.config import BenchConfig, BenchDtype
+from profforce.errors import UserError
 
 FORMS = [
     "gemm_1024",
@@ -262,3 +263,14 @@ def test_the_commands_in_the_documentation_are_right() -> None:
         if not getattr(settings, "from_corpus", False):  # that corpus may not be here
             assert find_suite(settings.suite).cases(settings)
     assert suites == set(SUITES)
+
+
+def test_only_the_forms_that_are_named() -> None:
+    settings = BenchConfig(forms=["ours_fwd"], shapes=["1x2x9x8"], repeats=1, memory=False)
+    assert [row.form for row in run_suite(settings, silent).rows] == ["ours_fwd"]
+    settings = BenchConfig(forms=["our_fwd"], shapes=["1x2x9x8"], repeats=1, memory=False)
+    with pytest.raises(UserError, match="no form 'our_fwd' here; did you mean 'ours_fwd'"):
+        run_suite(settings, silent)
+    part = [*TINY[1:], "suite=train", "shapes=[2x20x5]", "model=tiny", "forms=[teacher_forcing]"]
+    report = run_suite(_bench_settings([*part, "memory=false"]), silent)
+    assert [row.form for row in report.rows] == ["teacher_forcing"] and report.derived is None
