@@ -20,7 +20,7 @@ MEL = MelConfig(
     sample_rate=8000, n_fft=256, hop_length=128, win_length=256, fmax_hz=4000.0, num_mels=20
 )
 STEPS_A_SYMBOL = 2
-SPOILS = ("skip", "repeat", "hang", "wander", "early", "deaf", "nan", "mute")
+SPOILS = ("skip", "repeat", "hang", "wander", "early", "blip", "deaf", "nan", "mute")
 Spoilt = Callable[[int, bool], bool]
 """Whether an attempt fails: of this identity, held to its way or not."""
 
@@ -71,7 +71,7 @@ class ScriptedMirror(Mirror):
         if spoil == "wander" and t >= len(script):
             at = (t // 6 * 11) % num_symbols
         attention[at] = 1.0
-        if t >= end - 1 and not deaf:
+        if (t >= end - 1 and not deaf) or (spoil == "blip" and t == middle):
             stop[:] = 6.0
         if spoil == "mute":
             mel[:] = -5.0

@@ -1,6 +1,7 @@
 """The judge of takes: every planted fault is noticed, good speech is let pass."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.sampling import utterances as made
 
 FAULTS = {
     "skip": (made.skip, {FaultKind.skipping}),
+    "hurry": (made.hurry, {FaultKind.skipping}),
     "repeat": (made.repeat, {FaultKind.repeating}),
     "hang": (made.hang, {FaultKind.repeating}),
     "stay": (made.stay, {FaultKind.babbling}),
@@ -75,6 +77,33 @@ def test_a_fault_says_where_it_is() -> None:
     (found,) = judged(made.take_of(made.spliced(plan, step, hang), rng), plan)
     assert found.start_s == pytest.approx(step * plan.step_s, abs=0.3)
     assert found.end_s - found.start_s == pytest.approx(1.6, abs=0.4)
+
+
+def test_attention_that_follows_nothing_is_the_only_thing_said_of_a_way() -> None:
+    rng = np.random.default_rng(0)
+    plan = made.blur(made.good_plan(rng), rng)
+    (found,) = judged(made.take_of(plan, rng), plan)
+    assert found.kind is FaultKind.babbling and "% of the attention follows" in found.detail
+
+
+def test_hurry_is_seen_where_nothing_is_left_out() -> None:
+    rng = np.random.default_rng(0)
+    plan = replace(made.good_plan(rng), frames=1, step_s=256 / 22050, blur=0.4)
+    at = np.arange(0, plan.num_symbols, 0.2)
+    fast = np.concatenate([at[at < 10], np.arange(10, 30, 1.2), at[at >= 30]])
+    for positions, kinds in ((at, []), (fast, [FaultKind.skipping])):
+        one = replace(plan, at=positions, sound=np.ones(len(positions), dtype=bool))
+        found = judged(made.take_of(one, rng), one)
+        assert [fault.kind for fault in found] == kinds
+        assert all("hurried" in fault.detail for fault in found)
+
+
+def test_a_short_silence_is_noticed_if_it_is_everything() -> None:
+    rng = np.random.default_rng(0)
+    plan = made.mute(made.good_plan(rng), rng)
+    plan = replace(plan, at=plan.at[: round(0.7 / plan.step_s)])
+    plan = replace(plan, sound=plan.sound[: len(plan.at)])
+    assert FaultKind.silence in {fault.kind for fault in judged(made.take_of(plan, rng), plan)}
 
 
 def test_what_passes_is_a_setting() -> None:

@@ -20,6 +20,7 @@ EXPECTED = {
     "hang": FaultKind.repeating,
     "wander": FaultKind.no_stop,
     "early": FaultKind.early_stop,
+    "blip": FaultKind.early_stop,
     "deaf": FaultKind.no_stop,
     "nan": FaultKind.not_finite,
     "mute": FaultKind.silence,
@@ -116,6 +117,22 @@ def test_a_stop_that_is_too_soon_to_be_true_is_not_heard() -> None:
     (taken,) = taker(parts)
     assert taken.faults == [] and taken.stopped_by is StoppedBy.stop
     assert len(taken.mel) == 4 * len(parts[0].numbers) + 2
+
+
+def test_a_stop_that_is_always_on_is_a_fault() -> None:
+    taker, _, scripter = scripted("", lambda identity, held: False, retries=0, stop_threshold=1e-3)
+    parts = parts_of(scripter, TEXTS[:1])
+    (taken,) = taker(parts)
+    assert taken.stopped_by is StoppedBy.stop
+    assert FaultKind.early_stop in {fault.kind for fault in taken.faults}
+    assert len(taken.mel) * MEL.hop_length / MEL.sample_rate < 0.03 * len(parts[0].numbers)
+
+
+def test_attention_that_is_held_is_not_stopped_before_the_end_of_the_text() -> None:
+    taker, _, scripter = scripted("blip", lambda identity, held: True, retries=1)
+    for taken, part in zip(taker(parts := parts_of(scripter, TEXTS)), parts, strict=True):
+        assert taken.held and taken.faults == [] and taken.stopped_by is StoppedBy.stop
+        assert len(taken.mel) == 4 * len(part.numbers) + 2
 
 
 def test_a_run_that_never_stops_is_cut_at_the_end_of_its_speech() -> None:

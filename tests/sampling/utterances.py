@@ -97,6 +97,16 @@ def skip(plan: Plan, rng: np.random.Generator) -> Plan:
     return replace(plan, at=plan.at[keep], sound=plan.sound[keep])
 
 
+def hurry(plan: Plan, rng: np.random.Generator) -> Plan:
+    """Twenty symbols in 0.2 seconds, each of them attended."""
+    step = middle(plan, rng)
+    fast = np.linspace(plan.at[step], plan.at[step] + 20, max(round(0.2 / plan.step_s), 2))
+    slow = plan.at >= plan.at[step] + 20
+    at = np.concatenate([plan.at[:step], fast, plan.at[slow]])
+    sound = np.ones(len(at), dtype=bool)
+    return replace(plan, at=np.minimum(at, plan.num_symbols - 1), sound=sound)
+
+
 def repeat(plan: Plan, rng: np.random.Generator) -> Plan:
     """The last ten symbols are said again."""
     step = middle(plan, rng)
