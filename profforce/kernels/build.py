@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("causal_linear.cpp")
-PARTS = ("causal_linear.cpp", "free_run.cpp", "vectors.h")
+PARTS = ("causal_linear.cpp", "free_run.cpp", "packed.h", "vectors.h")
 """Files beside each other that make one library."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from profforce.kernels import free_run_abi as abi
 from profforce.kernels import native
 from profforce.kernels.cpu import FEATURE_MAPS, openmp_parallel
 from profforce.kernels.state import EPS, LinearState
@@ -28,127 +29,6 @@ TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 _DATA = {"float32": torch.float32, "bfloat16": torch.int16, "int8": torch.int8}
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "tanh": 4}
 _LINEAR, _NORM, _DROPOUT, _POSITIONS, _LINEAR_ATTENTION, _ATTENTION, _SPANS, _REMEMBER = range(8)
-
-_Pointer = ctypes.c_void_p
-_Int = ctypes.c_int32
-_Long = ctypes.c_int64
-_Float = ctypes.c_float
-
-
-def _struct(name: str, **fields: Any) -> type[ctypes.Structure]:
-    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
-
-
-_Matrix = _struct(
-    "_Matrix",
-    data=_Pointer,
-    bias=_Pointer,
-    scale=_Pointer,
-    sums=_Pointer,
-    n=_Int,
-    k=_Int,
-    type=_Int,
-)
-_Linear = _struct(
-    "_Linear",
-    m=_Matrix,
-    x=_Pointer,
-    y=_Pointer,
-    ldx=_Long,
-    ldy=_Long,
-    activation=_Int,
-    add=_Int,
-    gate=_Pointer,
-    spans=_Pointer,
-    taps=_Long,
-)
-_Norm = _struct(
-    "_Norm",
-    x=_Pointer,
-    weight=_Pointer,
-    bias=_Pointer,
-    y=_Pointer,
-    width=_Long,
-    eps=_Float,
-    activation=_Int,
-)
-_Dropout = _struct(
-    "_Dropout",
-    x=_Pointer,
-    utterances=_Pointer,
-    width=_Long,
-    key=ctypes.c_uint32,
-    threshold=ctypes.c_uint32,
-    keep=_Float,
-)
-_Positions = _struct("_Positions", x=_Pointer, table=_Pointer, width=_Long)
-_LinearAttention = _struct(
-    "_LinearAttention",
-    qkv=_Pointer,
-    y=_Pointer,
-    s=_Pointer,
-    z=_Pointer,
-    heads=_Int,
-    width=_Int,
-    map=_Int,
-    eps=_Float,
-)
-_Attention = _struct(
-    "_Attention",
-    q=_Pointer,
-    y=_Pointer,
-    k=_Pointer,
-    v=_Pointer,
-    lengths=_Pointer,
-    weights=_Pointer,
-    ldq=_Long,
-    places=_Long,
-    steps=_Long,
-    symbols=_Long,
-    guided=_Long,
-    heads=_Int,
-    width=_Int,
-    shown=_Int,
-)
-_SpanAttention = _struct(
-    "_SpanAttention", qkv=_Pointer, y=_Pointer, spans=_Pointer, heads=_Int, width=_Int
-)
-_Remember = _struct(
-    "_Remember",
-    kv=_Pointer,
-    k=_Pointer,
-    v=_Pointer,
-    spans=_Pointer,
-    places=_Long,
-    heads=_Int,
-    width=_Int,
-)
-_Operation = _struct("_Operation", kind=_Int, what=_Pointer)
-_Group = _struct("_Group", first=_Long, size=_Long, alive=_Long, t=_Long)
-_Run = _struct(
-    "_Run",
-    operations=_Pointer,
-    num_operations=_Long,
-    groups=_Pointer,
-    num_groups=_Long,
-    utterance=_Pointer,
-    threads=_Int,
-    parallel=_Pointer,
-    input=_Pointer,
-    frames=_Pointer,
-    stop_logits=_Pointer,
-    mel=_Pointer,
-    stop=_Pointer,
-    lengths=_Pointer,
-    stopped=_Pointer,
-    max_frames=_Pointer,
-    scale=_Pointer,
-    shift=_Pointer,
-    max_steps=_Long,
-    frames_a_step=_Int,
-    num_mels=_Int,
-    threshold=_Float,
-)
 
 
 def is_available() -> bool:
@@ -162,13 +42,13 @@ def is_fast(precision: str) -> bool:
     Without them the numbers are the same within rounding, and the weights as small, but products
     cost more than in float32.
     """
-    return bool(_function("pf_has_dot", ctypes.c_int)(_Int(TYPES[precision])))
+    return bool(_function("pf_has_dot", ctypes.c_int)(abi.Int(TYPES[precision])))
 
 
 def room(*shape: int, zero: bool = False) -> Tensor:
     """A float32 tensor in large pages, whose first use costs little."""
     made = torch.empty(shape)
-    _function("pf_huge_pages")(_Pointer(made.data_ptr()), _Long(4 * made.numel()))
+    _function("pf_huge_pages")(abi.Pointer(made.data_ptr()), abi.Long(4 * made.numel()))
     return made.zero_() if zero else made
 
 
@@ -188,17 +68,19 @@ class PackedLinear:
         weight = weight if weight.stride(-1) == 1 else weight.contiguous()
         outputs, inputs = weight.shape
         kind, is_int8 = TYPES[precision], precision == "int8"
-        size = _function("pf_packed_size", _Long)(_Int(outputs), _Int(inputs), _Int(kind))
-        padded = _function("pf_padded_outputs", _Long)(_Int(outputs))
+        size = _function("pf_packed_size", abi.Long)(
+            abi.Int(outputs), abi.Int(inputs), abi.Int(kind)
+        )
+        padded = _function("pf_padded_outputs", abi.Long)(abi.Int(outputs))
         self._data = torch.empty(size, dtype=_DATA[precision])
         self._scale = torch.empty(padded) if is_int8 else None
         self._sums = torch.empty(padded, dtype=torch.int32) if is_int8 else None
         self._bias = None if bias is None else bias.detach()
         self.outputs, self.inputs = outputs, inputs
         pointers = map(_pointer, (self._data, self._bias, self._scale, self._sums))
-        self.matrix = _Matrix(*pointers, outputs, inputs, kind)
+        self.matrix = abi.Matrix(*pointers, outputs, inputs, kind)
         pack = _function("pf_pack")
-        pack(ctypes.byref(self.matrix), _Pointer(weight.data_ptr()), _Long(weight.stride(0)))
+        pack(ctypes.byref(self.matrix), abi.Pointer(weight.data_ptr()), abi.Long(weight.stride(0)))
 
 
 class Program:
@@ -219,7 +101,7 @@ class Program:
         gate: Tensor | None = None,
     ) -> None:
         """``y [B, n] = activation(layer(x [B, k]))``, added to ``y`` and scaled by a number."""
-        what = _Linear(
+        what = abi.Linear(
             layer.matrix,
             *(_pointer(x), _pointer(y), x.stride(0), y.stride(0)),
             *(ACTIVATIONS[activation], add, _pointer(gate)),
@@ -230,7 +112,7 @@ class Program:
         """``y [N, n]`` from ``x [N, c]``, another array: the layer sees k / c rows around each."""
         taps = layer.inputs // x.shape[1]
         rows = (_pointer(x), _pointer(y), x.stride(0), y.stride(0))
-        what = _Linear(layer.matrix, *rows, 0, 0, None, _pointer(spans), taps)
+        what = abi.Linear(layer.matrix, *rows, 0, 0, None, _pointer(spans), taps)
         self._append(_LINEAR, what, x, layer, y, spans)
 
     def norm(
@@ -245,17 +127,19 @@ class Program:
     ) -> None:
         """Layer norm over the last axis of ``x [B, D]``, then the activation."""
         pointers = map(_pointer, (x, weight, bias, y))
-        what = _Norm(*pointers, x.shape[1], eps, ACTIVATIONS[activation])
+        what = abi.Norm(*pointers, x.shape[1], eps, ACTIVATIONS[activation])
         self._append(_NORM, what, x, weight, bias, y)
 
     def dropout(self, x: Tensor, key: int, utterances: Tensor, p: float) -> None:
         """Counter-based dropout of ``x [B, D]`` in place, keyed by ``utterances [B]`` int64."""
-        what = _Dropout(_pointer(x), _pointer(utterances), x.shape[1], key, int(p * 2**32), 1 - p)
+        what = abi.Dropout(
+            _pointer(x), _pointer(utterances), x.shape[1], key, int(p * 2**32), 1 - p
+        )
         self._append(_DROPOUT, what, x, utterances)
 
     def positions(self, x: Tensor, table: Tensor) -> None:
         """Add row t of ``table [U, D]`` to ``x [B, D]``."""
-        what = _Positions(_pointer(x), _pointer(table), x.shape[1])
+        what = abi.Positions(_pointer(x), _pointer(table), x.shape[1])
         self._append(_POSITIONS, what, x, table)
 
     def linear_attention(
@@ -263,7 +147,7 @@ class Program:
     ) -> None:
         """The recurrent step on ``qkv [B, 3 D]``; ``state`` advances, ``y [B, D]`` is read out."""
         heads, width = state.z.shape[1:]
-        what = _LinearAttention(
+        what = abi.LinearAttention(
             *map(_pointer, (qkv, y, state.s, state.z)),
             *(heads, width, FEATURE_MAPS[feature_map], EPS),
         )
@@ -293,7 +177,7 @@ class Program:
         heads, width, places = k.shape[1:]
         shown, steps, symbols = (0, 0, 0) if weights is None else weights.shape[1:]
         guided = 0 if weights is None else weights.stride(0) // (steps * symbols)
-        what = _Attention(
+        what = abi.Attention(
             *map(_pointer, (q, y, k, v, lengths, weights)),
             *(q.stride(0), places, steps, symbols, guided, heads, width, shown),
         )
@@ -301,13 +185,13 @@ class Program:
 
     def span_attention(self, qkv: Tensor, heads: int, spans: Tensor, y: Tensor) -> None:
         """Softmax attention of ``qkv [N, 3 D]`` inside each span, in both directions."""
-        what = _SpanAttention(*map(_pointer, (qkv, y, spans)), heads, y.shape[1] // heads)
+        what = abi.SpanAttention(*map(_pointer, (qkv, y, spans)), heads, y.shape[1] // heads)
         self._append(_SPANS, what, qkv, spans, y)
 
     def remember(self, kv: Tensor, spans: Tensor, k: Tensor, v: Tensor) -> None:
         """Put rows ``kv [N, 2 D]`` where :meth:`attention` reads them: ``k``, ``v`` as there."""
         heads, width, places = k.shape[1:]
-        what = _Remember(*map(_pointer, (kv, k, v, spans)), places, heads, width)
+        what = abi.Remember(*map(_pointer, (kv, k, v, spans)), places, heads, width)
         self._append(_REMEMBER, what, kv, k, v, spans)
 
     def run_once(self, group_sizes: Sequence[int]) -> None:
@@ -321,8 +205,8 @@ class Program:
 
     def compiled(self) -> Any:
         """The operations as one C array; the program has to outlive it."""
-        rows = [_Operation(kind, ctypes.addressof(what)) for kind, what in self._operations]
-        return (_Operation * len(rows))(*rows)
+        rows = [abi.Operation(kind, ctypes.addressof(what)) for kind, what in self._operations]
+        return (abi.Operation * len(rows))(*rows)
 
 
 class FreeRunner:
@@ -350,13 +234,13 @@ class FreeRunner:
         self._operations = program.compiled()
         self._utterance = order.clone()
         firsts = itertools.accumulate(group_sizes, initial=0)
-        self._groups = (_Group * len(group_sizes))(
+        self._groups = (abi.Group * len(group_sizes))(
             *(
-                _Group(first, size, size, 0)
+                abi.Group(first, size, size, 0)
                 for first, size in zip(firsts, group_sizes, strict=False)
             )
         )
-        made = _Run() if outputs is None else outputs.as_run()
+        made = abi.Run() if outputs is None else outputs.as_run()
         made.operations = ctypes.addressof(self._operations)
         made.num_operations = len(self._operations)
         made.groups = ctypes.addressof(self._groups)
@@ -375,7 +259,7 @@ class FreeRunner:
 
     def advance(self, steps: int) -> int:
         """Take up to ``steps`` steps; returns how many utterances still run."""
-        self._call(ctypes.byref(self._run), _Long(steps))
+        self._call(ctypes.byref(self._run), abi.Long(steps))
         limit = self._run.max_steps
         return sum(group.alive for group in self._groups if group.t < limit)
 
@@ -424,7 +308,7 @@ class Outputs:
         """The part of the C structure that these fill."""
         names = "input frames stop_logits mel stop lengths stopped max_frames scale shift"
         pointers = dict(zip(names.split(), map(_pointer, self._tensors), strict=True))
-        return _Run(
+        return abi.Run(
             **pointers,
             frames_a_step=self._frames_a_step,
             num_mels=self._num_mels,
