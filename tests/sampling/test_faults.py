@@ -130,3 +130,13 @@ def test_the_shortest_texts_can_be_judged(symbols: int, steps: int) -> None:
 def test_limits_that_cannot_be(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"faults\.{name} must be"):
         FaultConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("frames", "kinds"), [(10, [FaultKind.early_stop]), (11, [])])
+def test_a_stop_at_the_first_moment_it_is_heard_is_one_too_early(
+    frames: int, kinds: list[FaultKind]
+) -> None:
+    weights = torch.eye(2)[torch.arange(frames + 3) // 8]
+    take = Take(torch.full((frames + 3, 20), -4.0), weights, ["a", "<eos>"], True, 10, 3)
+    plan = made.Plan(np.zeros(2), np.ones(2, dtype=bool), 2, 1, 0.0116)
+    assert [fault.kind for fault in judged(take, plan)] == kinds

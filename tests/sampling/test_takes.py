@@ -1,6 +1,7 @@
 """Faults of a model are noticed, tried again, counted; the best take is kept."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -162,3 +163,22 @@ def test_a_take_with_fewer_faults_is_better_and_one_that_is_not_finite_the_worst
     good, skips, broken = of(""), of("skip"), of("nan")
     assert good.better_than(skips) and skips.better_than(broken)  # type: ignore[attr-defined]
     assert not good.better_than(good)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("counts", "kept"), [((2, 3, 2, 4), 0), ((3, 2, 1, 2), 2), ((2, 2, 2, 1), 3)]
+)
+def test_the_take_with_the_fewest_faults_is_kept_the_first_of_equals(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], kept: int
+) -> None:
+    taker, _, scripter = scripted("deaf", lambda identity, held: True, retries=0)
+    parts = parts_of(scripter, TEXTS[:1])
+    (one,) = taker(parts)
+    takes = [
+        replace(one, faults=one.faults[:1] * count, mel=torch.full((3, 20), float(number)))
+        for number, count in enumerate(counts)
+    ]
+    taker.config = replace(taker.config, retries=2)
+    monkeypatch.setattr(taker, "_takes", lambda parts, number, window: [takes[number]])
+    (best,) = taker(parts)
+    assert float(best.mel[0, 0]) == kept and best.retries == 3
