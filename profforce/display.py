@@ -116,19 +116,19 @@ class _PlainLines:
 
     def __init__(self, console: Console) -> None:
         self.console, self.last, self.began = console, time.monotonic(), time.monotonic()
-        self.label, self.label_began = "", self.began
+        self.label, self.label_began, self.label_done = "", self.began, 0
 
     def __call__(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
         if label != self.label:
-            self.label, self.label_began = label, now
+            self.label, self.label_began, self.label_done = label, now, done
         if done < total and now - self.last < PLAIN_EVERY_S:
             return
         self.last = now
         line = f"{label}: {done}/{total} after {now - self.began:.0f} s"
-        if done < total:  # rate and time left of this piece of work alone
-            rate = done / max(now - self.label_began, 1e-9)
-            line += f", {rate:.0f}/s" + (f", {(total - done) / rate:.0f} s left" if rate else "")
+        if self.label_done < done < total:  # rate and time left, since this work was first told of
+            rate = (done - self.label_done) / max(now - self.label_began, 1e-9)
+            line += f", {rate:.3g}/s, {(total - done) / rate:.0f} s left"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
