@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from profforce.config import Precision
+from profforce.kernels import free_run as kernel
 from profforce.models import graphs, native, native_rows
 from profforce.models.free_run import FreeRun, Outputs, Refine
 from profforce.models.graph_machine import CaptureError
@@ -249,6 +251,24 @@ class Mirror:
                 alive = (out.lengths[rows] == 0).nonzero()[:, 0]
                 if len(alive) < len(rows):
                     rows, state = rows[alive], state.select(alive)
+
+
+def resolve_precision(precision: Precision, model: TransformerTTS) -> str:
+    """The precision of ``free_run`` that ``precision`` stands for, on the model's device."""
+    if precision is not Precision.auto:
+        return precision.value
+    if model.mel_mean.device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = native.obstacle(model) is None and kernel.is_fast("bfloat16")
+    chosen = "bfloat16" if fast else "float32"
+    _say_choice(chosen)
+    return chosen
+
+
+@functools.cache
+def _say_choice(precision: str) -> None:
+    log.info("free-running with weights in %s", precision)
 
 
 def _engine(model: TransformerTTS) -> tuple[Callable[..., None] | None, str]:

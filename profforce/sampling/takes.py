@@ -5,7 +5,6 @@ G guided heads.
 """
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,11 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from profforce.config import MelConfig, Precision, SampleConfig
-from profforce.kernels import free_run as kernel
+from profforce.config import MelConfig, SampleConfig
 from profforce.models import native
 from profforce.models.free_run import FreeRun
-from profforce.models.mirror import Mirror
+from profforce.models.mirror import Mirror, resolve_precision
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.attention import AttentionWindow
 from profforce.nn.noise import PrenetNoise
@@ -38,7 +36,6 @@ DEAF = 2.0
 """A stop threshold that no probability exceeds."""
 MAX_SOUND_AFTER_S = 0.5
 """A last sound may go on for so long after attention has come to the end of the text."""
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Taker:
         self.model, self.symbols, self.config, self.mel = model, symbols, config, mel
         self.mirror = SteadyMirror(model) if by_modules else Mirror(model)
         self.held_mirror = SteadyMirror(model) if on_cpu else Mirror(model)
-        self.precision = _resolved(config.precision, model)
+        self.precision = resolve_precision(config.precision, model)
         self.frames_per_s = mel.sample_rate / mel.hop_length
         self.frames_a_step = model.config.reduction_factor
         self.judge = Judge(
@@ -256,13 +253,3 @@ def _identity(identity: int, number: int) -> int:
         return identity
     text = identity.to_bytes(4, "little") + number.to_bytes(4, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little")
-
-
-def _resolved(precision: Precision, model: TransformerTTS) -> str:
-    """What ``auto`` stands for with this model, said once."""
-    if precision is not Precision.auto:
-        return precision.value
-    fast = native.obstacle(model) is None and kernel.is_fast("bfloat16")
-    chosen = Precision.bfloat16 if fast else Precision.float32
-    log.info("generating in %s", chosen)
-    return chosen.value

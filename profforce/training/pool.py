@@ -17,13 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profforce.config import FreerunConfig, Precision
+from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
-from profforce.kernels import free_run as kernel
-from profforce.models import native
 from profforce.models.free_run import workspace_bytes
-from profforce.models.mirror import Mirror
+from profforce.models.mirror import Mirror, resolve_precision
 from profforce.nn.noise import PrenetNoise
 from profforce.training.seeds import derived_seed, generator
 
@@ -154,7 +152,7 @@ class SamplePool:
         real = torch.from_numpy(self.dataset.num_frames[indices])
         limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
         held = workspace_bytes(mirror.model, texts.symbol_lengths, limit) / MIB
-        precision = _resolve(self.config.precision, mirror)
+        precision = resolve_precision(self.config.precision, mirror.model)
         mels: list[Tensor] = [torch.empty(0)] * len(indices)
         stopped = [False] * len(indices)
         most = 0.0
@@ -207,13 +205,3 @@ def _within(held: Tensor, limit: Tensor, budget: float) -> Iterator[Tensor]:
         part.append(row)
         total += float(held[row])
     yield torch.tensor(part)
-
-
-def _resolve(precision: Precision, mirror: Mirror) -> str:
-    """What ``auto`` stands for here."""
-    if precision is not Precision.auto:
-        return precision.value
-    if mirror.model.mel_mean.device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    fast = native.obstacle(mirror.model) is None and kernel.is_fast("bfloat16")
-    return "bfloat16" if fast else "float32"
