@@ -75,7 +75,7 @@ class PackedLinear:
         self._data = torch.empty(size, dtype=_DATA[precision])
         self._scale = torch.empty(padded) if is_int8 else None
         self._sums = torch.empty(padded, dtype=torch.int32) if is_int8 else None
-        self._bias = None if bias is None else bias.detach()
+        self._bias = None if bias is None else bias.detach().contiguous()
         self.outputs, self.inputs = outputs, inputs
         pointers = map(_pointer, (self._data, self._bias, self._scale, self._sums))
         self.matrix = abi.Matrix(*pointers, outputs, inputs, kind)
@@ -126,6 +126,7 @@ class Program:
         activation: str = "none",
     ) -> None:
         """Layer norm over the last axis of ``x [B, D]``, then the activation."""
+        weight, bias = weight.detach().contiguous(), bias.detach().contiguous()
         pointers = map(_pointer, (x, weight, bias, y))
         what = abi.Norm(*pointers, x.shape[1], eps, ACTIVATIONS[activation])
         self._append(_NORM, what, x, weight, bias, y)

@@ -83,6 +83,7 @@ def run_native(
 ) -> None:
     """Fill ``outputs``; the other arguments are those of ``Mirror.free_run``."""
     frames = model.config.reduction_factor
+    max_frames, symbol_lengths = max_frames.long().contiguous(), symbol_lengths.long()
     max_steps = outputs.mel.shape[1] // frames
     order = torch.argsort(max_frames * 4096 + symbol_lengths, stable=True)
     threads = torch.get_num_threads()
@@ -103,7 +104,7 @@ def run_native(
             stop=outputs.stop,
             lengths=outputs.lengths,
             stopped=outputs.stopped,
-            max_frames=max_frames.contiguous(),
+            max_frames=max_frames,
             threshold=stop_threshold,
             scale=model.mel_std.repeat(frames) if outputs.natural else None,
             shift=model.mel_mean.repeat(frames) if outputs.natural else None,
@@ -146,12 +147,13 @@ def _decoder_step(
         assert isinstance(layer, nn.Linear)
         return PackedLinear(layer.weight, layer.bias, precision)
 
+    who = None if noise is None else noise.utterances.long().contiguous()
     x = rows.fed_back
     for number, layer in enumerate(model.prenet.layers):
         program.linear(x, packed(layer), rows.prenet[number], activation="relu")
         x = rows.prenet[number]
-        if noise is not None and model.prenet.dropout > 0:
-            program.dropout(x, noise.key(number), noise.utterances, model.prenet.dropout)
+        if noise is not None and who is not None and model.prenet.dropout > 0:
+            program.dropout(x, noise.key(number), who, model.prenet.dropout)
     program.linear(x, packed(model.decoder_in), rows.x)
     program.positions(rows.x, model.decoder_positions.table(max_steps, model.config.width))
     first_shown = len(model.decoder) - model.config.guided_layers

@@ -166,6 +166,32 @@ def test_small_weights_change_the_frames_a_little(precision: str) -> None:
     assert 1e-5 < error < 0.02
 
 
+def test_strides_and_types_of_what_is_given_do_not_matter() -> None:
+    model = build(torch.float32)
+    symbols, lengths = texts(5, 0)
+    who, limit = torch.arange(5) * 3, torch.tensor([9, 4, 7, 7, 2])
+    options = {"stop_threshold": 0.9}
+    with torch.no_grad():
+        for norm in (model.decoder_norm, model.encoder_norm):
+            norm.weight.uniform_()
+    usual = Mirror(model).free_run(symbols, lengths, limit, noise=PrenetNoise(1, who), **options)
+    # the same numbers, every second one of an array
+    for layer in (model.decoder_norm, model.encoder_norm, model.mel_out, model.stop_out):
+        for name in ("weight", "bias"):
+            value = getattr(layer, name).detach()
+            apart = torch.stack([value, torch.full_like(value, 9.0)], -1)[..., 0]
+            assert not apart.is_contiguous() or value.numel() == 1
+            setattr(layer, name, nn.Parameter(apart))
+    odd = Mirror(model).free_run(
+        symbols.repeat_interleave(2, 0)[::2],
+        lengths.to(torch.int32),
+        limit.to(torch.int32),
+        noise=PrenetNoise(1, who.repeat_interleave(2)[::2]),
+        **options,
+    )
+    assert torch.equal(odd.mel, usual.mel) and torch.equal(odd.lengths, usual.lengths)
+
+
 @pytest.mark.parametrize("group", [1, 2, 64])
 def test_groups_of_any_size_give_the_same(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(torch.float32)
