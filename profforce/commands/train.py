@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from profforce.commands.shared import TrainOverrides
+from profforce.commands.shared import TrainOverrides, say
 from profforce.errors import UserError
 
 
@@ -39,7 +39,14 @@ def train(
     if config_dir is not None and not config_dir.is_dir():
         raise UserError("no such folder", where=f"--config-dir {config_dir}")
     how = Launch(multirun, cfg.value if cfg else None, config_dir, resume)
-    launch("train", _TrainTask(resume is not None), list(overrides or []), how)
+    try:
+        launch("train", _TrainTask(resume is not None), list(overrides or []), how)
+    except UserError as err:
+        code = getattr(err, "exit_code", None)  # the class itself would import PyTorch
+        if code is None:
+            raise
+        say(f"error: {err}", "red")
+        raise typer.Exit(code) from err
 
 
 class _TrainTask:

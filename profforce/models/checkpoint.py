@@ -2,12 +2,15 @@
 
 ``checkpoints/step-N/model.safetensors`` holds the weights one samples with (averaged when
 ``trainer.ema_decay`` > 0); ``train_state.pt`` what a resume needs beside; ``meta.json`` what the
-weights mean: sizes, mel definition, alphabet, reduction factor, speakers, score.
+weights mean: sizes, mel definition, alphabet, reduction factor, speakers, score; and the digests of
+the other two files, by which damage is known. Reading never changes a folder; a resume may.
 """
 
+import hashlib
 import json
 import logging
 import math
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,7 +29,19 @@ from profforce.text.tokenizer import Tokenizer
 
 FORMAT = 1
 WEIGHTS, STATE, META = "model.safetensors", "train_state.pt", "meta.json"
+DIGESTS = "sha256"
 log = logging.getLogger(__name__)
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint that is not as it was written: the one before may still do."""
+
+
+class SaveError(UserError):
+    """A run's folder takes no more writing; what was saved before is untouched."""
+
+    exit_code = 1
+    """The command line was right, the task failed."""
 
 
 def checkpoint_meta(
@@ -49,27 +64,71 @@ def save_checkpoint(
     state: Mapping[str, Any],
     meta: Mapping[str, Any],
 ) -> Path:
-    """Write ``folder/step-N`` whole or not at all; an older one of that step is replaced."""
+    """Write ``folder/step-N`` whole or not at all; an older one of that step is replaced.
+
+    Raises:
+        SaveError: if the disk is full or the folder read-only; nothing half-written is left.
+    """
     final = folder / f"step-{step}"
     aside = folder / f".step-{step}.partial"
+    try:
+        _write_files(aside, weights, state, {**meta, "step": step})
+        _move_into_place(aside, final)
+    except (OSError, RuntimeError, SafetensorError) as err:  # torch and safetensors wrap the first
+        raise SaveError(
+            "checkpoint cannot be written",
+            where=final,
+            got=reason(err),
+            remedy="make room or choose a folder that can be written; the checkpoints before it "
+            "are untouched, so --resume goes on from the last",
+        ) from err
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return final
+
+
+def _write_files(
+    aside: Path, weights: Mapping[str, Tensor], state: Mapping[str, Any], meta: Mapping[str, Any]
+) -> None:
+    """All files of a checkpoint, on the disk itself before the folder gets its name."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     save_file({name: value.contiguous() for name, value in weights.items()}, aside / WEIGHTS)
     torch.save(dict(state), aside / STATE)
-    (aside / META).write_text(json.dumps({**meta, "step": step}, indent=1), encoding="utf-8")
-    replaced = folder / f".step-{step}.replaced"
+    digests = {name: _digest(aside / name) for name in (WEIGHTS, STATE)}
+    text = json.dumps({**meta, DIGESTS: digests}, indent=1)
+    (aside / META).write_text(text, encoding="utf-8")
+    for name in (WEIGHTS, STATE, META):
+        with (aside / name).open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _move_into_place(aside: Path, final: Path) -> None:
+    replaced = final.with_name(f".{final.name}.replaced")
     if final.exists():
         shutil.rmtree(replaced, ignore_errors=True)
         final.replace(replaced)
-    aside.replace(final)
+    try:
+        aside.replace(final)
+    except OSError:
+        _put_back(final.parent)
+        raise
     shutil.rmtree(replaced, ignore_errors=True)
-    return final
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def reason(err: BaseException) -> str:
+    """The first line of an error, or its kind where it says nothing."""
+    return str(err).splitlines()[0] if str(err) else type(err).__name__
 
 
 def list_checkpoints(folder: Path) -> list[tuple[int, dict[str, Any]]]:
     """(step, meta) of every readable checkpoint, oldest first; unreadable ones are warned of."""
     found = []
-    _put_back(folder)
     for path in folder.glob("step-*"):
         try:
             meta = json.loads((path / META).read_text(encoding="utf-8"))
@@ -107,6 +166,65 @@ def _put_back(folder: Path) -> None:
         final = folder / replaced.name.removeprefix(".").removesuffix(".replaced")
         if not final.exists():
             replaced.replace(final)
+
+
+def recover(run: Path) -> Path:
+    """The last checkpoint of a run that is as it was written, for a resume.
+
+    Newer ones that are damaged are set aside as ``.step-N.damaged`` and named in the log, so that
+    they are neither sampled from nor counted among those to keep.
+
+    Raises:
+        DamagedCheckpointError: if every checkpoint of the run is damaged.
+        UserError: if the run has no checkpoint, or the last is of another format.
+    """
+    folder = run / "checkpoints"
+    _put_back(folder)
+    names = sorted((n for p in folder.glob("step-*") if (n := p.name[5:]).isdecimal()), key=int)
+    damaged: dict[Path, DamagedCheckpointError] = {}
+    for path in (folder / f"step-{name}" for name in reversed(names)):
+        try:
+            check_whole(path)
+        except DamagedCheckpointError as err:
+            damaged[path] = err
+            continue
+        for other, damage in damaged.items():
+            _set_aside(other)
+            log.warning("%s; set aside; resuming from %s", damage, path.name)
+        return path
+    if damaged:
+        raise next(iter(damaged.values()))
+    return find_checkpoint(run, "last")
+
+
+def check_whole(path: Path) -> None:
+    """Compare the files of a checkpoint with the digests taken when they were written.
+
+    Raises:
+        DamagedCheckpointError: if one is missing, unreadable or another.
+        UserError: for another format.
+    """
+    meta = load_meta(path)
+    digests = meta.get(DIGESTS)
+    if not isinstance(digests, dict):  # written before there were digests
+        load_train_state(path, torch.device("cpu"))
+        return
+    for name, what in ((STATE, "training state"), (WEIGHTS, "weights")):
+        try:
+            good = _digest(path / name) == digests.get(name)
+            got = f"{(path / name).stat().st_size} bytes that are not those written"
+        except OSError as err:
+            good, got = False, reason(err)
+        if not good:
+            raise DamagedCheckpointError(
+                f"{what} of a checkpoint damaged", where=path / name, got=got
+            )
+
+
+def _set_aside(path: Path) -> None:
+    target = path.with_name(f".{path.name}.damaged")
+    shutil.rmtree(target, ignore_errors=True)
+    path.replace(target)
 
 
 def find_checkpoint(run: Path, which: str) -> Path:
@@ -149,7 +267,7 @@ def load_meta(path: Path) -> dict[str, Any]:
     try:
         meta = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as err:
-        raise UserError(
+        raise DamagedCheckpointError(
             "not a checkpoint of profforce",
             where=file,
             got=str(err),
@@ -176,10 +294,10 @@ def load_model(path: Path, device: torch.device) -> tuple[TransformerTTS, dict[s
         model = TransformerTTS(config, len(meta["tokenizer"]["symbols"]), mel.num_mels)
         model.load_state_dict(load_file(path / WEIGHTS))
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as err:
-        raise UserError(
+        raise DamagedCheckpointError(
             "checkpoint cannot be loaded",
             where=path,
-            got=str(err).splitlines()[0],
+            got=reason(err),
             remedy="it is damaged or from another version; use another checkpoint",
         ) from err
     return model.to(device).eval(), meta
@@ -194,10 +312,10 @@ def load_train_state(path: Path, device: torch.device) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path / STATE, map_location=device, weights_only=True)
     except Exception as err:  # torch raises many kinds for damaged files
-        raise UserError(
+        raise DamagedCheckpointError(
             "training state cannot be loaded",
             where=path / STATE,
-            got=str(err).splitlines()[0] if str(err) else type(err).__name__,
+            got=reason(err),
             remedy="remove this checkpoint folder to resume from the one before",
         ) from err
     return state

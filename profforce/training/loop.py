@@ -1,9 +1,11 @@
 """The training loop: it schedules; the step itself is :mod:`profforce.training.step`."""
 
+import errno
 import logging
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
 from profforce.errors import UserError
-from profforce.models.checkpoint import find_checkpoint
+from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
 from profforce.runs import refuse_used
@@ -37,6 +39,8 @@ from profforce.training.step import (
 
 log = logging.getLogger(__name__)
 FORCED = ("gan/", "free/")
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""What a disk that takes no more says."""
 
 
 def train(
@@ -52,6 +56,7 @@ def train(
 
     Raises:
         UserError: for anything a person can mend.
+        SaveError: if the run folder takes no more writing.
         SystemExit: 128 + the signal's number, after saving, when a signal ended the run.
     """
     if cfg.trainer.num_threads:
@@ -64,7 +69,7 @@ def train(
     run_dir.mkdir(parents=True, exist_ok=True)
     state = TrainState(cfg, corpus, device)
     if resume:
-        state.load(find_checkpoint(run_dir, "last"))
+        state.load(recover(run_dir))
     else:
         refuse_used(run_dir)
         state.set_mel_statistics()
@@ -84,12 +89,8 @@ def train(
             *(state.step, cfg.trainer.steps, run_dir, 2 * state.step),
         )
         return float("nan") if state.score is None else state.score
-    run_log = RunLog(run_dir, state.step)
-    try:
-        with stop_on_signals() as flag:
-            _Loop(state, run_dir, run_log, report or _LogReporter()).run(flag)
-    finally:
-        run_log.close()
+    with stop_on_signals() as flag, _records(run_dir, state.step) as run_log:
+        _Loop(state, run_dir, run_log, report or _LogReporter()).run(flag)
     if flag.signal is not None:
         name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
         log.info(
@@ -98,6 +99,26 @@ def train(
         )
         raise SystemExit(128 + flag.signal)
     return float("nan") if state.score is None else state.score
+
+
+@contextmanager
+def _records(run_dir: Path, step: int) -> Iterator[RunLog]:
+    """The run's records; a full disk under them is one line."""
+    try:
+        run_log = RunLog(run_dir, step)
+        try:
+            yield run_log
+        finally:
+            run_log.close()
+    except OSError as err:
+        if err.errno not in UNWRITABLE:
+            raise
+        raise SaveError(
+            "the run folder takes no more writing",
+            where=run_dir,
+            got=err.strerror,
+            remedy="make room, then go on from its last checkpoint with --resume",
+        ) from err
 
 
 class _Loop:

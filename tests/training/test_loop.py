@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from profforce.config import MethodName, TrainConfig
 from profforce.errors import UserError
-from profforce.models.checkpoint import find_checkpoint, load_model
+from profforce.models.checkpoint import find_checkpoint, load_model, recover
 from profforce.training import loop
 from profforce.training.logs import Report
 from profforce.training.loop import train
@@ -201,7 +201,9 @@ def test_a_replacement_cut_off_between_its_renames_is_found(
     folder = run_dir / "checkpoints"
     (folder / "step-2").rename(folder / ".step-2.replaced")
     (folder / "step-2.x").mkdir()
-    assert find_checkpoint(run_dir, "last").name == "step-2"
+    with pytest.raises(UserError, match="the run has no checkpoint"):
+        find_checkpoint(run_dir, "last")
+    assert recover(run_dir).name == find_checkpoint(run_dir, "last").name == "step-2"
 
 
 def test_rates_given_anew_on_resume_are_used(config: TrainConfig, run_dir: Path) -> None:
