@@ -21,16 +21,24 @@ from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from profforce.config import BenchConfig, SampleConfig, TrainConfig
+from profforce.config import BenchConfig, EvaluateConfig, SampleConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.explain import explain, key_of, located, near_key
 from profforce.groups import CONF_PACKAGE, config_groups
 from profforce.runs import refuse_used
 
-Config = TypeVar("Config", TrainConfig, SampleConfig, BenchConfig)
+Config = TypeVar("Config", TrainConfig, SampleConfig, EvaluateConfig, BenchConfig)
 VERSION_BASE = "1.3"
-SCHEMAS: dict[str, type] = {"train": TrainConfig, "sample": SampleConfig, "bench": BenchConfig}
+SCHEMAS: dict[str, type] = {
+    "train": TrainConfig,
+    "sample": SampleConfig,
+    "evaluate": EvaluateConfig,
+    "bench": BenchConfig,
+}
+WITHOUT_FILE = ("evaluate",)
+"""Settings that are their dataclass alone, with no YAML file."""
 MEANINGS = {"data.root": "the folder with metadata.csv or manifest.jsonl"}
 """Of settings that have no default."""
 
@@ -49,7 +57,7 @@ def register_schemas() -> None:
     """Tell Hydra the dataclasses that ``conf/train.yaml`` and ``conf/sample.yaml`` build on."""
     store = ConfigStore.instance()
     for name, schema in SCHEMAS.items():
-        store.store(name=f"{name}_schema", node=schema)
+        store.store(name=name if name in WITHOUT_FILE else f"{name}_schema", node=schema)
 
 
 def compose(
@@ -79,6 +87,32 @@ def compose(
                 remedy="leave it out; hydra.* belongs to profforce train",
             )
     return _typed(_composed(name, words, Launch(config_dir=config_dir)), schema)
+
+
+def saved_settings(run: Path) -> TrainConfig:
+    """The settings that ``profforce train`` kept with ``run``.
+
+    Raises:
+        UserError: where there are none, or this version cannot use them.
+    """
+    file = _saved(run) / "config.yaml"
+    if not file.is_file():
+        raise UserError(
+            "no settings of a training here",
+            where=run,
+            expected=".hydra/config.yaml",
+            remedy="give the folder that profforce train made, such as runs/DATE/TIME",
+        )
+    try:
+        raw = OmegaConf.load(file)
+    except (OSError, ValueError, YAMLError) as err:
+        raise UserError("cannot be read", where=file, got=str(err)) from err
+    if not isinstance(raw, DictConfig):
+        raise UserError("holds no settings", where=file, expected="KEY: VALUE lines")
+    try:
+        return _typed(raw, TrainConfig)
+    except UserError as err:
+        raise UserError(str(err), where=file) from err
 
 
 def launch(

@@ -599,6 +599,26 @@ class SampleConfig:
 
 
 @dataclass
+class EvaluateConfig(SampleConfig):
+    """Settings of ``profforce evaluate``: how the runs sample, and what is measured."""
+
+    retries: int = 0
+    """Retries would hide the failures of the first takes, which are what is measured."""
+    attention_window: int | None = None
+    num_utterances: int | None = None
+    """At most so many texts. When unset, 32 held-out utterances, spread over their lengths, or all
+    texts that are given."""
+    pitch: bool = True
+    """Compare the fundamental frequency with that of the recordings."""
+    timing: bool = False
+    """Write the real-time factor into the files too, which are then never the same twice."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _in_range("evaluate", self, ("num_utterances",), 1)
+
+
+@dataclass
 class BenchConfig:
     """Settings of ``profforce bench`` beside where the results go."""
 

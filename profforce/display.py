@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from profforce.data.prepare import PrepareReport
     from profforce.data.progress import Progress as WorkProgress
     from profforce.doctor import Build, Finding
+    from profforce.evaluation.report import Report as Measured
     from profforce.training.logs import Report, Reporter
 
 PLAIN_EVERY_S = 5.0
@@ -173,6 +174,24 @@ def show_bench(report: "BenchReport") -> None:
         f"{key} {value}" for key, value in report.environment.items() if value is not None
     )
     console.print(facts, style="dim", markup=False, highlight=False)
+
+
+def show_evaluation(report: "Measured") -> None:
+    """The table of ``profforce evaluate`` on stdout: a column a run, then the differences."""
+    from profforce.evaluation.report import table as filled
+
+    (first, *runs), lines = filled(report, report.figures)
+    count = len(report.material.requests)
+    title = f"{count} {report.material.name}, free-running; means [95 % intervals]"
+    table = Table(first, title=title, title_justify="left", box=None)
+    for run in runs:
+        table.add_column(run, justify="right")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(soft_wrap=True, width=max(PLAIN_WIDTH, 60 * len(runs)))
+    console.print(table, markup=False)
 
 
 def show_builds(builds: Sequence["Build"]) -> None:

@@ -22,6 +22,10 @@ def _complete_bench(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete("bench", ctx, incomplete)
 
 
+def _complete_evaluate(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete("evaluate", ctx, incomplete)
+
+
 def _complete(name: str, ctx: typer.Context, incomplete: str) -> list[str]:
     from profforce.completion import at_equals, complete
 
@@ -56,6 +60,12 @@ BenchOverrides = Annotated[
 SampleOverrides = Annotated[
     list[str] | None,
     _overrides("[b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b]", _complete_sample),
+]
+EvaluateOverrides = Annotated[
+    list[str] | None,
+    _overrides(
+        "[b]num_utterances=8[/b], [b]checkpoint=best[/b], [b]seed=1[/b]", _complete_evaluate
+    ),
 ]
 
 

@@ -52,7 +52,7 @@ def examine(
             "text": text,
             "stopped": float(stopped),
             "stop_error_frames": float(abs(made - frames)),
-            **_distances(own, fed, truth),
+            **distances(own, fed, truth),
         }
         if exam.tokens is None or templates is None:
             row |= _by_warping(own, truth, mel, stopped)
@@ -62,7 +62,12 @@ def examine(
     return rows
 
 
-def _distances(own: Tensor, fed: Tensor, truth: Tensor) -> Row:
+def distances(own: Tensor, fed: Tensor, truth: Tensor) -> Row:
+    """How far ``own [T1, M]``, free-running, and ``fed [T2, M]``, forced, are from ``truth``.
+
+    Cepstral distortion in dB, warped distance in nepers, and by how much free-running is worse.
+    Raises :class:`UserError` if a value is not finite.
+    """
     free_mcd, forced_mcd = (mel_cepstral_distortion(x, truth) for x in (own, fed))
     free_dtw, forced_dtw = (dtw_mel_distance(x, truth) for x in (own, fed))
     if max(free_mcd, forced_mcd) == float("inf"):

@@ -1,0 +1,111 @@
+"""``profforce evaluate``."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profforce.commands.shared import EvaluateOverrides
+from profforce.errors import UserError
+from profforce.lines import texts_to_speak
+
+if TYPE_CHECKING:
+    from profforce.config import EvaluateConfig
+    from profforce.data.progress import Progress
+    from profforce.evaluation.material import Material
+
+
+def evaluate(
+    run: Annotated[Path, typer.Option(help="Folder of a training run.")],
+    overrides: EvaluateOverrides = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="FILE|-",
+            help="Texts instead of the held-out utterances: a line each, or .jsonl.",
+        ),
+    ] = None,
+    hard: Annotated[
+        bool, typer.Option("--hard", help="The bundled 60 hard sentences instead.")
+    ] = False,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Another run on the same texts; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep what was spoken, a folder a run.")
+    ] = None,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - is stdout.")
+    ] = None,
+    markdown_to: Annotated[
+        str | None, typer.Option("--markdown", metavar="FILE|-", help="Write Markdown tables.")
+    ] = None,
+    html_to: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE|-", help="Write one page with audio and pictures."),
+    ] = None,
+) -> None:
+    """Measure a run free-running: failures, stops, and distances to recordings; prints a table."""
+    from profforce.bridge import compose
+    from profforce.config import EvaluateConfig
+    from profforce.display import log_to_stderr, show_evaluation, work_display
+
+    targets = [json_to, markdown_to, None if html_to is None else str(html_to)]
+    _check_outputs([*filter(None, targets)])
+    cfg = compose(EvaluateConfig, "evaluate", list(overrides or []))
+    log_to_stderr()
+    with work_display() as progress:
+        from profforce.evaluation.evaluate import evaluate as measure
+        from profforce.evaluation.evaluate import require_comparable
+        from profforce.evaluation.page import to_html
+        from profforce.evaluation.report import Report, to_json, to_markdown
+
+        material = _material(run, source, hard, cfg, progress)
+        runs = [run, *(compare or [])]
+        require_comparable(runs, material, cfg)
+        measured = [measure(folder, material, cfg, progress) for folder in runs]
+    report = Report(material, measured, timing=cfg.timing)
+    for writer, target in zip((to_json, to_markdown, to_html), targets, strict=True):
+        if target == "-":
+            typer.echo(writer(report), nl=False)
+        elif target is not None:
+            Path(target).write_text(writer(report), encoding="utf-8")
+    if out is not None:
+        from profforce.evaluation.keep import keep
+
+        keep(report, out, cfg)
+    if "-" not in targets:
+        show_evaluation(report)
+
+
+def _material(
+    run: Path, source: Path | None, hard: bool, cfg: "EvaluateConfig", progress: "Progress"
+) -> "Material":
+    from profforce.bridge import saved_settings
+    from profforce.evaluation.material import NUM_HELD_OUT, given_texts, hard_sentences, held_out
+
+    count = cfg.num_utterances
+    if hard and source is not None:
+        raise UserError("give either --hard or --input FILE", got="both")
+    if hard:
+        return hard_sentences(count)
+    if source is not None:
+        name = "standard input" if str(source) == "-" else source.name
+        return given_texts(f"texts of {name}", texts_to_speak(None, source), count)
+    try:
+        return held_out(saved_settings(run), count or NUM_HELD_OUT, progress)
+    except UserError as err:
+        err.add_note("texts without recordings: --hard or --input FILE")
+        raise
+
+
+def _check_outputs(targets: list[str]) -> None:
+    """Refuse before measuring what could not be written after it."""
+    if targets.count("-") > 1:
+        raise UserError("only one of --json, --markdown and --html can go to stdout")
+    for path in (Path(target) for target in targets if target != "-"):
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UserError("cannot be written", where=path, remedy="make its folder first")

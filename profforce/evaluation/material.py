@@ -1,0 +1,79 @@
+"""What runs are to be measured on: a corpus' held-out utterances, or texts without recordings.
+
+T mel frames, M mel channels, N samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from torch import Tensor
+
+from profforce.audio.files import read_audio, trim_silence
+from profforce.config import MelConfig, TrainConfig
+from profforce.data.corpus import load_corpus
+from profforce.data.progress import Progress
+from profforce.sampling.request import Request
+from profforce.training.gap import fixed_sentences
+
+NUM_HELD_OUT = 32
+"""Utterances, unless another number is asked for."""
+TEXTS, HARD = "profforce.texts", "hard_sentences.txt"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How a person said a text."""
+
+    mel: Tensor
+    """``[T, M]``, natural-log amplitude."""
+    path: Path
+    trim_db: float | None
+    """As its mel was made."""
+
+    def audio(self, sample_rate: int) -> Tensor:
+        """``[N]`` at ``sample_rate`` Hz, of the same stretch as the mel."""
+        audio = read_audio(self.path, sample_rate)
+        return audio if self.trim_db is None else trim_silence(audio, sample_rate, self.trim_db)
+
+
+@dataclass(frozen=True)
+class Material:
+    """Texts, and how they should sound where that is known."""
+
+    name: str
+    requests: list[Request]
+    recordings: list[Recording] | None = None
+    """One a request; None if there are none."""
+    mel: MelConfig | None = None
+    """Of the recordings."""
+
+
+def held_out(config: TrainConfig, count: int, progress: Progress | None = None) -> Material:
+    """At most ``count`` utterances of the corpus that the training ``config`` never saw.
+
+    Raises :class:`UserError` for whatever is wrong with the corpus.
+    """
+    corpus = load_corpus(config.data, config.text, config.mel, progress)
+    batch = fixed_sentences(corpus.valid, count)
+    requests, recordings = [], []
+    for i, position in enumerate(batch.indices.tolist()):
+        utterance = corpus.valid.utterances[position]
+        spoken = Request(batch.texts[i], utterance.where, utterance.id, utterance.speaker)
+        mel = batch.mel[i, : int(batch.mel_lengths[i])]
+        requests.append(spoken)
+        recordings.append(Recording(mel, Path(utterance.audio), config.data.trim_db))
+    return Material("held-out utterances", requests, recordings, corpus.mel)
+
+
+def hard_sentences(count: int | None) -> Material:
+    """The first ``count``, or all, of the sentences that make models skip, repeat and babble."""
+    lines = files(TEXTS).joinpath(HARD).read_text(encoding="utf-8").splitlines()
+    requests = [Request(line, f"hard sentence {n}") for n, line in enumerate(lines, 1)]
+    return Material("hard sentences", requests[:count])
+
+
+def given_texts(name: str, requests: Sequence[Request], count: int | None) -> Material:
+    """The first ``count`` of ``requests``, or all."""
+    return Material(name, list(requests[:count]))
