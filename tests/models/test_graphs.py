@@ -55,7 +55,7 @@ class Unpromised(RunningMean):
     """Inherits the step, and with it no promise."""
 
 
-for name, layer in (("running_mean", RunningMean), ("unpromised", Unpromised)):
+for name, layer in (("steady_mean", RunningMean), ("unpromised", Unpromised)):
     register_self_attention(name, layer)
 
 
@@ -101,7 +101,7 @@ def assert_same(ours: FreeRun, truth: FreeRun, tolerance: float) -> None:
 
 @settings(max_examples=24, deadline=None)
 @given(
-    attention=st.sampled_from(["linear", "softmax", "running_mean"]),
+    attention=st.sampled_from(["linear", "softmax", "steady_mean"]),
     dtype=st.sampled_from(sorted(TOLERANCE, key=str)),
     reduction=st.sampled_from([1, 2, 3]),
     feature_map=st.sampled_from([FeatureMap.elu, FeatureMap.relu]),
@@ -358,7 +358,7 @@ HOST = ("_local_scalar_dense", "nonzero", "is_nonzero", "lift_fresh", "_unique",
 """Operations that read a value, make a shape of one, or bring a number of the host."""
 
 
-@pytest.mark.parametrize("attention", ["linear", "softmax", "running_mean"])
+@pytest.mark.parametrize("attention", ["linear", "softmax", "steady_mean"])
 @pytest.mark.parametrize("rezero", [False, True], ids=["norm", "rezero"])
 @pytest.mark.usefixtures("fake_gpu")
 def test_a_step_reads_no_value_and_makes_no_shape_of_one(attention: str, rezero: bool) -> None:
@@ -402,7 +402,7 @@ def test_the_test_above_would_notice() -> None:
         room.step(decoder, 0)
 
 
-@pytest.mark.parametrize("attention", ["linear", "softmax", "running_mean"])
+@pytest.mark.parametrize("attention", ["linear", "softmax", "steady_mean"])
 def test_every_step_writes_to_the_same_places(attention: str) -> None:
     model = build(torch.float32, attention=attention)
     decoder = Decoder(model)
@@ -576,7 +576,7 @@ def test_layers_of_encoder_and_postnet_may_be_anything() -> None:
 
 
 def test_a_layer_of_ones_own_promises_for_itself() -> None:
-    assert graphs.unfit(build(torch.float32, attention="running_mean")) is None
+    assert graphs.unfit(build(torch.float32, attention="steady_mean")) is None
     reason = graphs.unfit(build(torch.float32, attention="unpromised"))
     assert reason == "Unpromised decoder.0.attention does not say steps_on_device"
 

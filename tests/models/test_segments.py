@@ -366,5 +366,5 @@ def test_peak_memory_is_flat_from_1000_to_16000_frames() -> None:
     )
     rows = [[float(x) for x in line.split()] for line in done.stdout.splitlines()]
     plain, short, long = (found - out - 5 * given for found, out, given in rows[2:])
-    assert long < short + 1
+    assert long < short + 3  # MiB; half of one is noise, and sixteen times as much would show
     assert plain > 1.5 * short

@@ -47,3 +47,25 @@ def test_ctrl_c_during_data_workers_saves_and_exits_130(tmp_path: Path) -> None:
     assert run.returncode == 130, said
     assert "stopped by Ctrl-C at step" in said
     assert any((tmp_path / "run/checkpoints").glob("step-*"))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
+def test_the_first_process_started_inside_never_sees_ctrl_c(tmp_path: Path) -> None:
+    """In a process of its own, whose first spawn it is: that starts a tracker, which unblocks."""
+    code = (
+        "import multiprocessing, signal\n"
+        "from profforce.training.signals import sigint_blocked\n"
+        "def blocked(pipe):\n"
+        "    pipe.send(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    ours, theirs = context.Pipe()\n"
+        "    with sigint_blocked():\n"
+        "        context.Process(target=blocked, args=(theirs,)).start()\n"
+        "    assert ours.recv()\n"
+        "    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
+    )
+    script = tmp_path / "run_it.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
