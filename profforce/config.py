@@ -612,6 +612,8 @@ class EvaluateConfig(SampleConfig):
     """Compare the fundamental frequency with that of the recordings."""
     timing: bool = False
     """Write the real-time factor into the files too, which are then never the same twice."""
+    listen: bool = False
+    """Count the words that Whisper mishears (English; extra ``judges``)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from torch import Tensor
 
 from profforce.app import main
 from profforce.bridge import saved_settings
@@ -138,6 +139,26 @@ def test_a_run_against_another_on_the_same_texts(
     lines = markdown.read_text(encoding="utf-8").splitlines()
     widths = {line.count("|") for line in lines if line.startswith("| ") and "%" in line}
     assert 5 in widths
+
+
+class Deaf:
+    """Writes nothing down."""
+
+    def __init__(self, num_threads: int | None = None) -> None:
+        pass
+
+    def __call__(self, audio: Tensor) -> str:
+        return ""
+
+
+def test_listening_adds_its_figures(
+    result: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profforce.evaluation.listening.Whisper", Deaf)
+    found = result("listen=true")
+    assert found["runs"][0]["summary"]["word_errors"]["mean"] == 1.0
+    assert {"word_errors_recorded", "word_errors_vocoded"} <= set(found["figures"])
+    assert found["figures"]["character_errors"]["better"] == "lower"
 
 
 def test_what_was_spoken_is_kept(result: Callable[..., Any], run: Path, tmp_path: Path) -> None:

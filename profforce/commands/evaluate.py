@@ -60,13 +60,17 @@ def evaluate(
     with work_display() as progress:
         from profforce.evaluation.evaluate import evaluate as measure
         from profforce.evaluation.evaluate import require_comparable
+        from profforce.evaluation.listening import Whisper, listen
         from profforce.evaluation.page import to_html
         from profforce.evaluation.report import Report, to_json, to_markdown
 
         material = _material(run, source, hard, cfg, progress)
         runs = [run, *(compare or [])]
         require_comparable(runs, material, cfg)
+        listener = Whisper(cfg.num_threads) if cfg.listen else None
         measured = [measure(folder, material, cfg, progress) for folder in runs]
+        if listener is not None:
+            measured = listen(measured, material, listener, progress)
     report = Report(material, measured, timing=cfg.timing)
     for writer, target in zip((to_json, to_markdown, to_html), targets, strict=True):
         if target == "-":

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from profforce.audio.vocoder import Vocoder
 from profforce.config import EvaluateConfig, MelConfig
 from profforce.data.batch import Item, collate
 from profforce.data.progress import Progress
@@ -45,6 +46,12 @@ class Evaluation:
     mel: MelConfig
     frames_a_step: int
     """Mel frames a decoder step."""
+    vocoder: Vocoder
+    """It made the audio of ``spoken``."""
+
+    def with_rows(self, rows: list[Row]) -> "Evaluation":
+        """The same run with other figures."""
+        return replace(self, rows=rows)
 
 
 def require_comparable(runs: Sequence[Path], material: Material, config: EvaluateConfig) -> None:
@@ -91,8 +98,15 @@ def evaluate(
         all_spoken.append(spoken)
         if progress is not None:
             progress(f"evaluating {run}", i + 1, len(scripts))
-    frames_a_step = synthesizer.model.config.reduction_factor
-    return Evaluation(str(run), checkpoint, rows, all_spoken, synthesizer.mel, frames_a_step)
+    return Evaluation(
+        run=str(run),
+        checkpoint=checkpoint,
+        rows=rows,
+        spoken=all_spoken,
+        mel=synthesizer.mel,
+        frames_a_step=synthesizer.model.config.reduction_factor,
+        vocoder=synthesizer.vocoder,
+    )
 
 
 @torch.no_grad()

@@ -37,6 +37,12 @@ FIGURES = (
     Figure("dtw_gap", "mel distance gap", ".3f"),
     Figure("f0_semitones", "F0 error, semitones", ".2f"),
     Figure("voicing_error", "voicing wrong", ".1%"),
+    Figure("word_errors", "words misheard", ".1%"),
+    Figure("word_errors_vocoded", "words misheard, vocoded recordings", ".1%"),
+    Figure("word_errors_recorded", "words misheard, recordings", ".1%"),
+    Figure("character_errors", "characters misheard", ".1%"),
+    Figure("character_errors_vocoded", "characters misheard, vocoded recordings", ".1%"),
+    Figure("character_errors_recorded", "characters misheard, recordings", ".1%"),
     Figure("real_time_factor", "real-time factor", ".3f"),
 )
 """In the order of the tables. MCD and mel distance are those of ``profforce.models.metrics``."""

