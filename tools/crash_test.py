@@ -1,0 +1,235 @@
+"""Kill a training again and again, resume it each time, and compare it with one left alone.
+
+python tools/crash_test.py --kills 50 [--seed 0] [--steps 24]
+
+A tiny professor-forcing training, whose pools are begun ahead, runs in a process of its own and
+gets SIGKILL: half of the times at a random moment, else while a checkpoint is being written. When
+it ends in spite of that, the next round starts anew, until all kills are done. Every logged value
+(losses, gradient norms, pool, scores) and the final weights must be those of the uninterrupted
+run, to the bit. Prints one JSON line; exit 1 when something differs.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profforce.config import (
+    DataConfig,
+    DataKind,
+    DiscriminatorConfig,
+    FreerunConfig,
+    MelConfig,
+    MethodConfig,
+    MethodName,
+    ModelConfig,
+    TextConfig,
+    TrainConfig,
+    TrainerConfig,
+)
+from profforce.data.prepare import prepare
+from profforce.errors import UserError
+from profforce.models.checkpoint import DIGESTS, WEIGHTS, find_checkpoint, load_meta
+from profforce.training.loop import train
+
+UNEQUAL = ("time/", "mem/")
+"""Scalars that no two runs share."""
+POLL_S = 0.0005
+PATIENCE_S = 300.0
+
+
+@dataclass
+class Outcome:
+    """What was done and what came of it."""
+
+    kills: int = 0
+    while_writing: int = 0
+    """Of those, with a checkpoint half-written."""
+    lost_all: int = 0
+    """Of those, before the first checkpoint: started again instead of resumed."""
+    rounds: int = 0
+    steps: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
+def settings_of(corpus: Path, steps: int) -> TrainConfig:
+    """A training of milliseconds a step in which everything that has a state takes part."""
+    return TrainConfig(
+        device="cpu",
+        mel=MelConfig(sample_rate=8000, n_fft=512, win_length=512, fmax_hz=4000.0, num_mels=20),
+        data=DataConfig(
+            kind=DataKind.synthetic, root=str(corpus), num_utterances=24, valid_fraction=0.2
+        ),
+        model=ModelConfig(
+            width=16,
+            num_heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+            feedforward_width=32,
+            encoder_conv_layers=1,
+            prenet_width=8,
+            postnet_layers=2,
+            postnet_width=8,
+            reduction_factor=4,
+            guided_layers=1,
+            guided_heads=1,
+        ),
+        discriminator=DiscriminatorConfig(width=8, crop_steps=8),
+        method=MethodConfig(
+            name=MethodName.professor_forcing, start_step=2, interval=2, ramp_steps=4, gate_low=0.0
+        ),
+        freerun=FreerunConfig(every=4, ahead=2, pool_size=6, batch_size=4),
+        trainer=TrainerConfig(
+            steps=steps,
+            batch_size=5,
+            warmup_steps=4,
+            log_every=1,
+            evaluate_every=6,
+            checkpoint_every=2,
+            num_eval_sentences=2,
+            num_threads=1,
+        ),
+    )
+
+
+def live(config: TrainConfig, run: Path) -> None:
+    """One life of a run, in its own process: from its last checkpoint to the end or to the kill."""
+    logging.basicConfig(filename=run.with_suffix(".log"), level=logging.INFO)
+    try:
+        train(config, run, resume=any((run / "checkpoints").glob("step-*")))
+    except UserError as err:
+        logging.exception("refused")
+        raise SystemExit(1) from err
+
+
+def born(config: TrainConfig, run: Path) -> BaseProcess:
+    """Start a life; forked from a server that has PyTorch loaded already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["profforce.training.loop"])
+    process = context.Process(target=live, args=(config, run), daemon=True)
+    process.start()
+    return process
+
+
+def half_written(run: Path) -> bool:
+    """Whether a checkpoint is being written now, or was when its writer died."""
+    return any((run / "checkpoints").glob(".step-*.partial"))
+
+
+def wait_for_writing(process: BaseProcess, run: Path, times: int) -> None:
+    """Return in the midst of the ``times``-th checkpoint that is written from now on."""
+    seen, before = 0, half_written(run)
+    while process.is_alive():
+        now = half_written(run)
+        seen += now and not before
+        if seen == times:
+            return
+        before = now
+        time.sleep(POLL_S)
+
+
+def finish(process: BaseProcess, run: Path) -> None:
+    """Wait for a life to end by itself; raises when it failed."""
+    process.join(PATIENCE_S)
+    if process.exitcode != 0:
+        process.kill()
+        log = run.with_suffix(".log").read_text(encoding="utf-8")
+        raise RuntimeError(f"a run ended with exit code {process.exitcode}:\n{log[-2000:]}")
+
+
+def strike(process: BaseProcess, run: Path, whole_s: float, source: random.Random) -> bool:
+    """Kill a life at a moment drawn from ``source``; false if it had ended before."""
+    if source.random() < 0.5:
+        process.join(source.uniform(0, whole_s / 2))
+    else:
+        wait_for_writing(process, run, source.randint(1, 4))
+        time.sleep(source.uniform(0, 0.01))
+    process.kill()
+    process.join()
+    if process.exitcode == -9:
+        return True
+    finish(process, run)
+    return False
+
+
+def one_round(
+    config: TrainConfig, run: Path, whole_s: float, most: int, source: random.Random, out: Outcome
+) -> None:
+    """A run that is killed up to ``most`` times and then left to reach its end."""
+    out.rounds += 1
+    for _ in range(most):
+        if not strike(born(config, run), run, whole_s, source):
+            return
+        out.kills += 1
+        out.while_writing += half_written(run)
+        out.lost_all += not any((run / "checkpoints").glob("step-*"))
+    finish(born(config, run), run)
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    """The rows of ``metrics.jsonl`` without what no two runs share; JSON keeps every bit."""
+    rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [{k: v for k, v in row.items() if not k.startswith(UNEQUAL)} for row in rows]
+
+
+def differences(whole: Path, parts: Path) -> list[str]:
+    """What two finished runs do not share, in words; nothing if they are equal to the bit."""
+    first, second = logged(whole), logged(parts)
+    found = [] if len(first) == len(second) else [f"{len(first)} != {len(second)} rows"]
+    for a, b in zip(first, second, strict=False):
+        names = [n for n in sorted({*a, *b}) if a.get(n) != b.get(n)]
+        found += [f"step {a['step']}: {n} {a.get(n)!r} != {b.get(n)!r}" for n in names]
+    last = [load_meta(find_checkpoint(run, "last")) for run in (whole, parts)]
+    if last[0][DIGESTS][WEIGHTS] != last[1][DIGESTS][WEIGHTS]:
+        found.append(f"weights of step {last[0]['step']} != weights of step {last[1]['step']}")
+    log = parts.with_suffix(".log").read_text(encoding="utf-8")
+    found += [line for line in log.splitlines() if "WARNING" in line]
+    return [f"{parts.name}: {line}" for line in found]
+
+
+def crash_test(folder: Path, kills: int, *, seed: int, steps: int) -> Outcome:
+    """Kill trainings in ``folder`` ``kills`` times in all and compare each with a whole one."""
+    config = settings_of(folder / "corpus", steps)
+    prepare(config.data, TextConfig(), config.mel)
+    whole, again = folder / "whole", folder / "again"
+    finish(born(config, whole), whole)
+    began = time.perf_counter()  # of a run that finds PyTorch loaded and the features made
+    finish(born(config, again), again)
+    whole_s = time.perf_counter() - began
+    out = Outcome(steps=steps, differences=differences(whole, again))
+    source = random.Random(seed)
+    while out.kills < kills:
+        run = folder / f"round-{out.rounds + 1}"
+        one_round(config, run, whole_s, kills - out.kills, source, out)
+        out.differences += differences(whole, run)
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if every killed run equals the uninterrupted one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=24)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        out = crash_test(Path(folder), args.kills, seed=args.seed, steps=args.steps)
+        print(json.dumps({**asdict(out), "seconds": round(time.perf_counter() - began, 1)}))
+    return 1 if out.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
