@@ -480,6 +480,9 @@ class TrainConfig:
     seed: int = 0
     device: str = "auto"
     """auto takes CUDA where it exists; or cpu, cuda, cuda:1, mps."""
+    init_from: str | None = None
+    """Run or checkpoint folder whose weights a new run starts from, as far as they fit; embeddings
+    are taken by symbol and by speaker. Not looked at by ``--resume``."""
     mel: MelConfig = field(default_factory=MelConfig)
     text: TextConfig = field(default_factory=TextConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -17,11 +18,17 @@ from profforce.config import MethodName, TrainConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.sampler import BucketSampler
-from profforce.errors import UserError
 from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
 from profforce.runs import refuse_used
+from profforce.training.faults import (
+    MOST_IN_A_ROW,
+    DivergedError,
+    all_finite,
+    gradient_norm,
+    tell_skipped,
+)
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
 from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
 from profforce.training.optim import clip_gradients
@@ -72,7 +79,7 @@ def train(
         state.load(recover(run_dir))
     else:
         refuse_used(run_dir)
-        state.set_mel_statistics()
+        state.begin()
     log.info(
         "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
         describe(device),
@@ -150,9 +157,7 @@ class _Loop:
             step = state.step
             last = step == trainer.steps
             logged = step % trainer.log_every == 0
-            due = step % trainer.evaluate_every == 0 or step % trainer.checkpoint_every == 0
-            if logged or due or last or flag.signal is not None:
-                self._stop_if_diverged(step, scalars)
+            self._stop_if_diverged(step, scalars)
             if logged or last:
                 self._log(step, scalars, pace)
             if step % trainer.evaluate_every == 0 or last:
@@ -165,14 +170,18 @@ class _Loop:
         log.info("step %d saved in %s", state.step, self.run_dir)
 
     def _stop_if_diverged(self, step: int, scalars: dict[str, torch.Tensor]) -> None:
-        """Weights that are not numbers are never saved over those that were."""
-        if not bool(torch.isfinite(scalars["loss/gradient_norm"])):
-            raise UserError(
-                "training diverged: the gradient is not finite",
-                where=f"step {step} of {self.run_dir}",
-                got=f"loss {float(scalars['loss/total']):g}",
-                remedy="lower trainer.lr or trainer.clip_norm; the last checkpoint is untouched",
-            )
+        """End a run that skips every step, with its state saved and its count begun anew."""
+        if self.state.skips.in_a_row < MOST_IN_A_ROW:
+            return
+        self.state.skips.in_a_row = 0
+        self.state.save(self.run_dir)
+        raise DivergedError(
+            f"training diverged: the gradient is not finite, {MOST_IN_A_ROW} steps in a row",
+            where=f"step {step} of {self.run_dir}",
+            got=f"loss {float(scalars['loss/total']):g}",
+            remedy="the state is saved: look at the batches named in the log, then go on with "
+            "--resume and a lower trainer.lr or trainer.clip_norm",
+        )
 
     def _optimizer_step(self, batches: Iterator[Batch]) -> dict[str, torch.Tensor]:
         state, trainer = self.state, self.config.trainer
@@ -181,23 +190,22 @@ class _Loop:
         self._refresh_pool()
         state.model.train()
         parts: list[dict[str, torch.Tensor]] = []
+        ids: list[str] = []
         for part in range(trainer.accumulate):
-            losses = self._losses(next(batches), part)
-            parts.append(differentiate(losses, trainer.accumulate))
+            batch = next(batches)
+            ids += batch.ids
+            parts.append(differentiate(self._losses(batch, part), trainer.accumulate))
         scalars = {name: torch.stack([p[name] for p in parts]).mean(0) for name in parts[0]}
-        self.forced |= {name: x for name, x in scalars.items() if name.startswith(FORCED)}
-        scalars["loss/gradient_norm"] = clip_gradients(state.model, trainer.clip_norm)
-        state.optimizer.step()
-        state.optimizer.zero_grad()
-        state.schedule.step()
-        if "gan/accuracy" in scalars:
-            if state.gates.discriminator_open:
-                state.judge_optimizer.step()
-            state.judge_optimizer.zero_grad()
-            state.gates.update(float(scalars["gan/accuracy"]))
-        if state.average is not None:
-            state.average.update_parameters(state.model)
-        state.step += 1
+        loss, norm = scalars["loss/total"], clip_gradients(state.model, trainer.clip_norm)
+        scalars["loss/gradient_norm"] = norm
+        taken = all_finite((loss, norm, gradient_norm(state.judges).to(norm.device)))
+        if taken:
+            self.forced |= {name: x for name, x in scalars.items() if name.startswith(FORCED)}
+            state.learn(scalars.get("gan/accuracy"))
+        else:
+            tell_skipped(state.step + 1, loss, norm, ids)
+        state.skips.count(taken=taken)
+        state.pass_on()
         self._spent("time/step_s", began)
         return scalars
 
@@ -237,6 +245,7 @@ class _Loop:
         values = detached(self.forced | scalars)
         epoch = state.batches_drawn // len(self.sampler)
         values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
+        values["loss/skipped"] = state.skips.total
         values["time/epoch"] = epoch
         values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
         if state.pool.samples.mels:
@@ -269,7 +278,8 @@ class _Loop:
         reading: Reading = measure_gap(state.sampling_model, self.fixed, self.config.freerun)
         state.score = reading.score
         factor = self.config.model.reduction_factor
-        show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus, factor)
+        if math.isfinite(reading.score):
+            show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus, factor)
         seconds = time.perf_counter() - began
         self.run_log.write(step, {**reading.scalars, "time/evaluate_s": seconds})
         log.info(

@@ -1,6 +1,7 @@
 """Everything that training changes, and its way into and out of a checkpoint."""
 
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from profforce.models.segments import check_segments
 from profforce.models.through_time import check_through_time
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
+from profforce.training.faults import Skips, check_weights
 from profforce.training.gates import Gates
 from profforce.training.optim import (
     build_average,
@@ -35,6 +37,7 @@ from profforce.training.optim import (
 from profforce.training.pool import SamplePool
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.step import FreeTexts
+from profforce.training.transfer import init_from
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class TrainState:
         """Optimizer steps done."""
         self.batches_drawn = 0
         """Batches taken from the corpus; epoch and position follow from it."""
+        self.skips = Skips()
         self.score: float | None = None
         """The last free-running score, lower is better."""
 
@@ -107,8 +111,52 @@ class TrainState:
         mean, std = self.corpus.train.mel_statistics()
         self.model.set_mel_statistics(torch.as_tensor(mean), torch.as_tensor(std))
 
+    def begin(self) -> None:
+        """What a new run starts from: the normalisation, and the weights of ``init_from`` if set.
+
+        Raises:
+            UserError: as :func:`profforce.training.transfer.init_from`.
+        """
+        self.set_mel_statistics()
+        if self.config.init_from is None:
+            return
+        init_from(self.model, self.corpus, Path(self.config.init_from))
+        if self.average is not None:
+            self.average.module.load_state_dict(self.model.state_dict())
+
+    def learn(self, told: Tensor | None) -> None:
+        """Let the gradients change weights, averages and gates.
+
+        Args:
+            told: the discriminator's accuracy in this step, a scalar; None without a forced part.
+        """
+        self.optimizer.step()
+        if told is not None:
+            if self.gates.discriminator_open:
+                self.judge_optimizer.step()
+            self.gates.update(float(told))
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def pass_on(self) -> None:
+        """To the next step, whether or not this one changed anything."""
+        self.optimizer.zero_grad()
+        self.judge_optimizer.zero_grad()
+        with warnings.catch_warnings():  # PyTorch takes a skipped first step for a wrong order
+            warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)`")
+            self.schedule.step()
+        self.step += 1
+
     def save(self, run_dir: Path) -> Path:
-        """Write a checkpoint and remove those no longer wanted."""
+        """Write a checkpoint and remove those no longer wanted.
+
+        Raises:
+            DivergedError: if weights are not numbers; then nothing is written.
+            SaveError: if the folder takes no more writing.
+        """
+        check_weights(
+            (self.model, self.sampling_model, self.judges), f"step {self.step} of {run_dir}"
+        )
         folder, trainer = run_dir / "checkpoints", self.config.trainer
         corpus = self.corpus
         meta = checkpoint_meta(self.model, corpus.mel, corpus.tokenizer, corpus.speakers)
@@ -182,6 +230,7 @@ class TrainState:
             "step": self.step,
             "batches_drawn": self.batches_drawn,
             "score": self.score,
+            "skips": vars(self.skips).copy(),
             "corpus": self.corpus.fingerprint(),
             "circumstances": self._circumstances(),
         }
@@ -213,6 +262,7 @@ class TrainState:
         self.gates.accuracy = state["gate_accuracy"]
         self.step, self.batches_drawn = state["step"], state["batches_drawn"]
         self.score = state["score"]
+        self.skips = Skips(**state.get("skips", {}))  # older runs ended at the first
         self._tell_what_changed(state.get("circumstances", {}))
 
 

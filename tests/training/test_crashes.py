@@ -1,23 +1,36 @@
 """A run that is cut off anywhere loses nothing but the time since its last checkpoint."""
 
 import errno
+import importlib
 import json
+import math
 import os
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from profforce.app import main
 from profforce.config import TrainConfig
+from profforce.data.batch import Batch
+from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.models import checkpoint
 from profforce.models.checkpoint import SaveError, find_checkpoint, recover
+from profforce.training import loop
+from profforce.training.faults import DivergedError
 from profforce.training.logs import RunLog
 from profforce.training.loop import train
+from profforce.training.state import TrainState
+from profforce.training.step import StepLoss
 
+TOOLS = Path(__file__).parents[2] / "tools"
 TIMES = ("time/", "mem/")
 
 
@@ -42,9 +55,10 @@ def full(*args: Any, **kwargs: Any) -> None:
 def test_a_damaged_last_checkpoint_costs_its_steps_and_no_more(
     config: TrainConfig, tmp_path: Path, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = changed(config, keep_last=1, keep_best=1)
+    config = changed(config, evaluate_every=99)
     train(config, tmp_path / "whole")
-    train(changed(config, keep_last=3), tmp_path / "cut")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    config = changed(config, keep_last=1, keep_best=0)  # the damaged one must not count
     truncate(tmp_path / "cut/checkpoints/step-12" / file)
     caplog.clear()
     train(config, tmp_path / "cut", resume=True)
@@ -75,6 +89,7 @@ def fail_from(step: int, inner: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_disk_full_while_saving_ends_the_run_which_goes_on_with_more_room(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = changed(config, evaluate_every=99)
     train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.torch, "save", fail_from(8, checkpoint.torch.save))
@@ -112,3 +127,164 @@ def test_the_command_exits_1_with_one_line(
     errors = [line for line in capfd.readouterr().err.splitlines() if "error" in line.lower()]
     assert len(errors) == 1 and "checkpoint cannot be written" in errors[0]
     assert list((tmp_path / "r/checkpoints").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def crash() -> Iterator[ModuleType]:
+    """tools/crash_test.py, importable by the processes that it starts."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        yield importlib.import_module("crash_test")
+    finally:
+        sys.path.remove(str(TOOLS))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="kills processes of a fork server")
+def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(
+    crash: ModuleType, tmp_path: Path
+) -> None:
+    out = crash.crash_test(tmp_path, 4, seed=1, steps=12)
+    assert out.kills == 4 and out.rounds >= 1
+    assert out.differences == []
+
+
+def test_the_crash_test_sees_a_single_bit(
+    crash: ModuleType, config: TrainConfig, tmp_path: Path
+) -> None:
+    train(changed(config, steps=3), tmp_path / "whole")
+    for name in ("whole", "same", "other"):
+        (tmp_path / f"{name}.log").write_text("")
+    shutil.copytree(tmp_path / "whole", tmp_path / "same")
+    shutil.copytree(tmp_path / "whole", tmp_path / "other")
+    assert crash.differences(tmp_path / "whole", tmp_path / "same") == []
+    file = tmp_path / "other/metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[1]["loss/mel"] = math.nextafter(rows[1]["loss/mel"], 10)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    path = tmp_path / "other/checkpoints/step-3/meta.json"
+    meta = json.loads(path.read_text())
+    meta["sha256"]["model.safetensors"] = "0"
+    path.write_text(json.dumps(meta))
+    found = crash.differences(tmp_path / "whole", tmp_path / "other")
+    assert [line.split()[1] for line in found] == [str(len(rows)), "step", "weights"]
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, steps: Container[int], part: str = "loss/total") -> None:
+    """Make one part of the loss no number in these steps, counted from 1."""
+    inner = loop._Loop._losses
+
+    def losses(self: Any, batch: Batch, number: int) -> Iterator[StepLoss]:
+        for loss in inner(self, batch, number):
+            if self.state.step + 1 in steps and part in loss.scalars and loss.value is not None:
+                yield StepLoss(loss.value * float("nan"), loss.scalars)
+            else:
+                yield loss
+
+    monkeypatch.setattr(loop._Loop, "_losses", losses)
+
+
+def state_of(run: Path, step: int) -> dict[str, Any]:
+    path = run / f"checkpoints/step-{step}/train_state.pt"
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    return state
+
+
+def learned(state: dict[str, Any]) -> list[bytes]:
+    """Everything that gradients change."""
+    parts = [state[name] for name in ("model", "discriminator", "control", "average")]
+    parts += [
+        {
+            f"{key}/{name}": value
+            for key, values in optimizer["state"].items()
+            for name, value in values.items()
+        }
+        for optimizer in (state["optimizer"], state["judge_optimizer"])
+    ]
+    return [value.numpy().tobytes() for part in parts for value in part.values()]
+
+
+@pytest.mark.parametrize(
+    ("part", "accumulate"),
+    [("loss/total", 2), ("gan/free_running", 1), ("gan/discriminator", 1)],
+    ids=["reconstruction", "fooling", "judging"],
+)
+def test_a_step_that_is_no_number_is_skipped_counted_and_named(
+    config: TrainConfig,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
+    accumulate: int,
+) -> None:
+    plant(monkeypatch, {6}, part)
+    config = changed(config, steps=7, accumulate=accumulate, checkpoint_every=1, keep_last=3)
+    config = changed(config, evaluate_every=99)
+    train(config, run_dir)
+    before, at, after = (state_of(run_dir, step) for step in (5, 6, 7))
+    first, second, third = map(learned, (before, at, after))
+    assert first == second != third
+    assert at["gate_accuracy"] == before["gate_accuracy"]
+    assert at["step"] == 6 and at["schedule"]["last_epoch"] == 6
+    assert [row["loss/skipped"] for row in metrics(run_dir) if "loss/total" in row] == [0] * 5 + [
+        1,
+        1,
+    ]
+    (line,) = [m for m in caplog.messages if "skipped" in m]
+    named = line.partition("batch: ")[2].split(", ")
+    assert line.startswith("step 6 skipped: loss ") and len(named) == 5 * accumulate
+    assert set(named) <= {path.stem for path in Path(config.data.root).rglob("*.wav")}
+
+
+def test_a_run_with_skipped_steps_resumes_to_the_bit(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, {1, 4, 5, 6, 9})
+    config = changed(config, evaluate_every=99, checkpoint_every=5, keep_last=9)
+    train(config, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    shutil.rmtree(tmp_path / "parts/checkpoints/step-12")
+    shutil.rmtree(tmp_path / "parts/checkpoints/step-10")
+    train(config, tmp_path / "parts", resume=True)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert state_of(tmp_path / "parts", 12)["skips"] == {"total": 5, "in_a_row": 0}
+
+
+def test_ten_in_a_row_end_the_run_with_its_state_saved(
+    config: TrainConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = changed(config, steps=30, evaluate_every=30, checkpoint_every=30)
+    with monkeypatch.context() as patch:
+        plant(patch, range(4, 99))
+        with pytest.raises(DivergedError, match=r"step 13 of .*10 steps in a row"):
+            train(config, run_dir)
+        with pytest.raises(DivergedError, match=r"step 23 of"):  # a resume has ten more
+            train(config, run_dir, resume=True)
+    assert find_checkpoint(run_dir, "last").name == "step-23"
+    train(config, run_dir, resume=True)
+    assert state_of(run_dir, 30)["skips"] == {"total": 20, "in_a_row": 0}
+
+
+def test_nine_in_a_row_do_not_end_the_run(
+    config: TrainConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, {*range(1, 10), *range(11, 13)})
+    config = changed(config, evaluate_every=99)
+    train(config, run_dir)
+    assert state_of(run_dir, 12)["skips"] == {"total": 11, "in_a_row": 2}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("part", ["model", "average", "discriminator", "control"])
+def test_weights_that_are_no_numbers_are_never_saved(
+    config: TrainConfig, corpus: Corpus, run_dir: Path, part: str, value: float
+) -> None:
+    state = TrainState(config, corpus, torch.device("cpu"))
+    state.save(run_dir)
+    before = sorted((p, p.stat().st_mtime_ns) for p in run_dir.rglob("*"))
+    with torch.no_grad():
+        next(getattr(state, part).parameters()).view(-1)[0] = value
+    state.step = 1
+    with pytest.raises(DivergedError, match=r"step 1 of .*the weights are not finite"):
+        state.save(run_dir)
+    assert sorted((p, p.stat().st_mtime_ns) for p in run_dir.rglob("*")) == before
