@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from profforce.app import main
 from profforce.bridge import saved_settings
+from profforce.completion import complete
 from profforce.data.corpus import load_corpus
 from profforce.evaluation.figures import FIGURES
 from profforce.models.checkpoint import find_checkpoint, load_model
@@ -187,6 +190,19 @@ def test_what_was_spoken_is_kept(result: Callable[..., Any], run: Path, tmp_path
 
 def test_timing_goes_into_files_when_asked(result: Callable[..., Any]) -> None:
     assert result("timing=true")["runs"][0]["summary"]["real_time_factor"]["mean"] > 0
+
+
+def test_settings_are_completed() -> None:
+    assert complete("evaluate", [], "num_utt") == ["num_utterances="]
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = (
+        "import sys, profforce.app as a; assert a.main(['evaluate', '--help']) == 0;"
+        "print([m for m in ('torch', 'hydra', 'omegaconf', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
 
 
 def test_every_figure_is_said_once() -> None:
