@@ -41,6 +41,8 @@ WITHOUT_FILE = ("evaluate",)
 """Settings that are their dataclass alone, with no YAML file."""
 MEANINGS = {"data.root": "the folder with metadata.csv or manifest.jsonl"}
 """Of settings that have no default."""
+NOTHING = ("null", "")
+"""What people write after ``GROUP=`` for none."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,17 @@ def _checked(overrides: Sequence[str]) -> list[str]:
     for word in overrides:
         if word.startswith("-"):
             raise UserError("is no override", where=f"'{word}'", expected="KEY=VALUE")
-    return [w.removeprefix("+") if w.startswith("+experiment=") else w for w in overrides]
+    words = [w.removeprefix("+") if w.startswith("+experiment=") else w for w in overrides]
+    for word in words:
+        group, is_set, value = word.partition("=")
+        if is_set and group in config_groups() and group != "experiment" and value in NOTHING:
+            raise UserError(
+                f"a {group} has to be chosen",
+                where=f"'{word}'",
+                expected=" or ".join(config_groups()[group]),
+            )
+    # no experiment is what there is without the word, and Hydra does not take null for a group
+    return [w for w in words if w.partition("=")[::2] not in {("experiment", x) for x in NOTHING}]
 
 
 def _resumed(words: list[str], run: Path, how: Launch) -> list[str]:

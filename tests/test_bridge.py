@@ -180,3 +180,11 @@ def test_logs_go_to_the_run_folder_and_results_to_the_caller(in_tmp: Path) -> No
     assert "hello" in (in_tmp / "r/train.log").read_text()
     launch("train", task, [], Launch(resume=Path("r")))
     assert (in_tmp / "r/train.log").read_text().count("hello") == 2
+
+
+def test_no_experiment_may_be_asked_for_and_other_groups_need_a_choice() -> None:
+    plain = compose(TrainConfig, "train", [])
+    assert compose(TrainConfig, "train", ["experiment=null"]) == plain
+    assert compose(TrainConfig, "train", ["experiment="]) == plain
+    with pytest.raises(UserError, match="'model=null': a model has to be chosen; expected linear"):
+        compose(TrainConfig, "train", ["model=null"])
