@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from profforce.app import main
 from profforce.commands.data import _corpus_words
 from profforce.data.check import listen
 from profforce.data.check.run import check_corpus
-from profforce.display import _PlainLines, _Rate, work_display
+from profforce.display import _Rate
 from tests.data.check_cases import VALID_FRACTION, Made
 
 
@@ -154,17 +153,6 @@ def test_processes_find_the_same_in_the_same_order(
     monkeypatch.setattr(listen, "PARALLEL_FROM", 1)
     monkeypatch.setattr(listen, "num_cpus", lambda: 2)
     assert report() == alone and alone["errors"] == 3
-
-
-def test_progress_tells_rate_and_time_left(capfd: pytest.CaptureFixture[str]) -> None:
-    with work_display() as progress:
-        assert isinstance(progress, _PlainLines)
-        progress("listening", 1, 400)
-        progress.last = progress.label_began = time.monotonic() - 10
-        progress("listening", 100, 400)
-        progress("listening", 400, 400)
-    first, second = capfd.readouterr().err.splitlines()
-    assert first.endswith("10/s, 30 s left") and second.startswith("listening: 400/400 after")
 
 
 def test_the_bar_tells_the_rate() -> None:
