@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from profforce.kernels import native
-from profforce.kernels.state import EPS, LinearInputs, LinearState
+from profforce.kernels.state import EPS, FEATURE_MAP_NUMBERS, LinearInputs, LinearState
 
 MAX_WIDTH = 128
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-FEATURE_MAPS = {"elu": 0, "relu": 1, "identity": 2}
 
 Pointer = ctypes.c_void_p
 
@@ -142,7 +141,7 @@ def _problem(
         key_width=key_width,
         value_width=v.shape[-1],
         type=_TYPES[q.dtype],
-        feature_map=FEATURE_MAPS[feature_map],
+        feature_map=FEATURE_MAP_NUMBERS[feature_map],
         threads=torch.get_num_threads(),
         eps=EPS,
         lengths=_pointer(lengths),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from profforce.kernels import nvrtc
 from profforce.kernels.cuda_instances import MAX_WIDTH, TYPES, WIDTHS, Instance, instance, instances
-from profforce.kernels.state import LinearInputs, LinearState
+from profforce.kernels.state import FEATURE_MAP_NUMBERS, LinearInputs, LinearState
 
 __all__ = ["Instance", "backward", "describe", "forward", "instances", "step", "supports"]
 
@@ -27,7 +27,6 @@ BLOCKS_WANTED = 2
 """Blocks a multiprocessor, below which a sequence is split into segments."""
 
 _DTYPES = dict(zip((torch.float32, torch.bfloat16, torch.float16), TYPES, strict=True))
-_MAPS = {"elu": 0, "relu": 1, "identity": 2}
 _PACK = 4
 
 
@@ -136,7 +135,7 @@ def step(q: Tensor, k: Tensor, v: Tensor, state: LinearState, feature_map: str) 
     out = _empty(v.shape, v)
     kernel, made = _kernel(_device(q.device), "pf_step", _DTYPES[q.dtype], key_width, value_width)
     s = state.s.data_ptr()
-    sizes = [heads, key_width, value_width, _MAPS[feature_map]]
+    sizes = [heads, key_width, value_width, FEATURE_MAP_NUMBERS[feature_map]]
     packed = int(value_width % _PACK == 0 and s % (_PACK * 4) == 0)
     inputs = [a for y in (q, k, v) for a in (y.data_ptr(), y.stride(0), y.stride(1))]
     ends = [s, state.z.data_ptr(), out.data_ptr()]
@@ -178,7 +177,7 @@ class _Problem:
             self.key_width,
             self.value_width,
             self.segment,
-            _MAPS[x.feature_map],
+            FEATURE_MAP_NUMBERS[x.feature_map],
             int(all(map(_is_packed, tensors))),
         ]
 

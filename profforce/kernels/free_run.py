@@ -19,8 +19,8 @@ from torch import Tensor
 
 from profforce.kernels import free_run_abi as abi
 from profforce.kernels import native
-from profforce.kernels.cpu import FEATURE_MAPS, openmp_parallel
-from profforce.kernels.state import EPS, LinearState
+from profforce.kernels.cpu import openmp_parallel
+from profforce.kernels.state import EPS, FEATURE_MAP_NUMBERS, LinearState
 
 MAX_HEAD_WIDTH = 256
 PLACES_MULTIPLE = 16
@@ -150,7 +150,7 @@ class Program:
         heads, width = state.z.shape[1:]
         what = abi.LinearAttention(
             *map(_pointer, (qkv, y, state.s, state.z)),
-            *(heads, width, FEATURE_MAPS[feature_map], EPS),
+            *(heads, width, FEATURE_MAP_NUMBERS[feature_map], EPS),
         )
         self._append(_LINEAR_ATTENTION, what, qkv, state, y)
 

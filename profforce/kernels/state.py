@@ -74,6 +74,8 @@ FEATURE_MAPS: dict[str, FeatureMapFn] = {
     "relu": F.relu,
     "identity": identity,
 }
+FEATURE_MAP_NUMBERS = {name: number for number, name in enumerate(FEATURE_MAPS)}
+"""How the C++ and CUDA sources call them."""
 
 
 def map_slope(feature_map: str, phi: Tensor) -> Tensor:

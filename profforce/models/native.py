@@ -79,7 +79,6 @@ def run_native(
     speakers: Tensor | None,
     stop_threshold: float,
     precision: str,
-    group_size: int = GROUP_SIZE,
 ) -> None:
     """Fill ``outputs``; the other arguments are those of ``Mirror.free_run``."""
     frames = model.config.reduction_factor
@@ -87,7 +86,7 @@ def run_native(
     max_steps = outputs.mel.shape[1] // frames
     order = torch.argsort(max_frames * 4096 + symbol_lengths, stable=True)
     threads = torch.get_num_threads()
-    size = max(1, min(group_size, -(-len(order) // threads)))
+    size = max(1, min(GROUP_SIZE, -(-len(order) // threads)))
     memory = encode(model, symbols, symbol_lengths, speakers, precision)
     rows = _Rows(model, len(symbols))
     program = _decoder_step(model, rows, memory, outputs, noise, max_steps, precision)

@@ -198,7 +198,16 @@ def test_groups_of_any_size_give_the_same(group: int, monkeypatch: pytest.Monkey
     whole = speak(model)
     monkeypatch.setattr(native, "GROUP_SIZE", group)
     monkeypatch.setattr(native_rows, "GROUP_ROWS", group)
+    sizes: list[list[int]] = []
+    inner = native.FreeRunner
+
+    def watch(program: object, order: Tensor, groups: list[int], *rest: object) -> object:
+        sizes.append(groups)
+        return inner(program, order, groups, *rest)
+
+    monkeypatch.setattr(native, "FreeRunner", watch)
     assert torch.equal(speak(model).mel, whole.mel)
+    assert [max(groups) for groups in sizes] == [min(group, 5)]
 
 
 def test_long_runs_come_back_to_python_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
