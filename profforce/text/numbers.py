@@ -143,8 +143,9 @@ def _money(match: re.Match[str]) -> str:
         return f"{decimal(amount)} {many}"
     cents = int(fraction.ljust(2, "0")) if fraction else 0
     parts = []
-    if int(whole) or not cents:
-        parts.append(f"{cardinal(whole)} {one if int(whole) == 1 else many}")
+    count = whole.lstrip("0")  # int() takes no more than 4,300 digits
+    if count or not cents:
+        parts.append(f"{cardinal(whole)} {one if count == '1' else many}")
     if cents:
         parts.append(f"{cardinal(str(cents))} {small if cents == 1 else smalls}")
     return " and ".join(parts)

@@ -95,6 +95,21 @@ def test_years_and_long_digit_strings() -> None:
     assert cardinal("007") == "zero zero seven" and cardinal("0") == "zero"
 
 
+@pytest.mark.parametrize(
+    "form", ["{}", "${}", "${}.50", "{}th", "{} km", "{}/2", "1.{}", "{} cents"]
+)
+def test_numbers_longer_than_python_reads_are_read_digit_by_digit(form: str) -> None:
+    spoken = normalize_text(form.format("7" * 5000))
+    assert spoken.split().count("seven") == 5000 and not any(s.isdigit() for s in spoken)
+
+
+@pytest.mark.parametrize("zeros", ["0", "00", ""])
+def test_zeros_before_a_price_do_not_change_its_coin(zeros: str) -> None:
+    assert normalize_text(f"${zeros}1").endswith(" dollar")
+    assert normalize_text(f"${zeros}2").endswith(" dollars")
+    assert normalize_text(f"${zeros}0.50") == "fifty cents"
+
+
 def test_other_languages_keep_their_numbers_for_the_tokenizer_to_refuse() -> None:
     assert normalize_text("Größe 5, M. Dupont", language="de") == "grosse 5, m. dupont"
 
