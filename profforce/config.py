@@ -417,6 +417,9 @@ class TrainerConfig:
     max_minutes: float | None = None
     """Stop after this much wall-clock time, saved and resumable; unlimited when unset."""
     batch_size: int = 32
+    max_frames: int | None = None
+    """Budget of a batch in mel frames, padding included; ``batch_size`` is then the most
+    utterances. A longer utterance is a batch of its own: ``data.max_seconds`` keeps it out."""
     accumulate: int = 1
     """Batches whose gradients are summed before one optimizer step."""
     lr: float = 1e-3
@@ -461,7 +464,7 @@ class TrainerConfig:
         ]
         _in_range("trainer", self, positive, 1)
         _in_range("trainer", self, ("num_threads",), 1, 4096)
-        _in_range("trainer", self, ("segment_steps",), 1)
+        _in_range("trainer", self, ("segment_steps", "max_frames"), 1)
         _in_range("trainer", self, ("lr", "guided_sigma", "stop_positive_weight"), 0, above=True)
         _in_range("trainer", self, ("clip_norm", "max_minutes"), 0, above=True, unlimited=True)
         _in_range(
@@ -500,6 +503,12 @@ class TrainConfig:
     def pool_batch_size(self) -> int:
         """Pool samples of a forced step."""
         return self.freerun.batch_size or max(1, self.trainer.batch_size // 2)
+
+    @property
+    def pool_max_frames(self) -> int | None:
+        """Budget of a forced step's pool samples in frames: half of the recordings'."""
+        frames = self.trainer.max_frames
+        return None if frames is None else max(1, frames // 2)
 
 
 @dataclass

@@ -180,7 +180,10 @@ def _mean_lengths(corpus: Corpus) -> Case:
 def _stepping(steps: TrainingSteps, kind: StepKind) -> Callable[[], None]:
     """Each call takes the next batch of the first epoch, which starts over at its end."""
     train, config = steps.corpus.train, steps.config
-    sampler = BucketSampler(train.num_frames.tolist(), config.trainer.batch_size, config.seed)
+    budget = config.trainer.max_frames
+    sampler = BucketSampler(
+        train.num_frames, config.trainer.batch_size, config.seed, max_frames=budget
+    )
     positions = cycle(sampler.batches(0))
     size = steps.pool_batch_size
     pool = steps.generate(4 * size) if kind.free is Free.pool else None

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from profforce.config import MethodName, TrainConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus, load_corpus
+from profforce.data.dataset import MelDataset
 from profforce.data.sampler import BucketSampler
 from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
@@ -141,9 +142,7 @@ class _Loop:
         self.seconds: dict[str, float] = {}
         self.forced: dict[str, torch.Tensor] = {}
         """The last such scalars since the last log line: they need not come with every step."""
-        self.sampler = BucketSampler(
-            state.corpus.train.num_frames.tolist(), self.config.trainer.batch_size, self.config.seed
-        )
+        self.sampler = build_sampler(state.corpus.train, self.config)
 
     def run(self, flag: StopFlag) -> None:
         """Train until the last step, the time limit or a signal; the end is always saved."""
@@ -218,7 +217,8 @@ class _Loop:
         if state.forces and config.method.name == MethodName.through_time:
             pool = state.texts_to_speak(number)
         elif state.forces:
-            pool = state.pool.draw(config.pool_batch_size, self.device)
+            size, frames = config.pool_batch_size, config.pool_max_frames
+            pool = state.pool.draw(size, self.device, max_frames=frames)
         return professor_forcing_step(
             state.model,
             state.discriminator,
@@ -315,6 +315,23 @@ class _LogReporter:
             clock(report.eta_s),
             f"; {report.note}" if report.note else "",
         )
+
+
+def build_sampler(dataset: MelDataset, config: TrainConfig) -> BucketSampler:
+    """Deals out the training set within the budget; says what goes beyond it."""
+    trainer = config.trainer
+    if trainer.max_frames is not None:
+        longer = int((dataset.num_frames > trainer.max_frames).sum())
+        if longer:
+            log.warning(
+                "%d utterances are longer than trainer.max_frames=%d: each is a batch of its own; "
+                "data.max_seconds=%.1f would leave them out",
+                *(longer, trainer.max_frames),
+                trainer.max_frames * config.mel.hop_length / config.mel.sample_rate,
+            )
+    return BucketSampler(
+        dataset.num_frames, trainer.batch_size, config.seed, max_frames=trainer.max_frames
+    )
 
 
 def endless_batches(

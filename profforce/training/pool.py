@@ -9,7 +9,7 @@ Shapes: B batch, S symbols, T mel frames, M mel channels.
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,12 +104,17 @@ class SamplePool:
             self.begin(mirror, step, device)
         return new
 
-    def draw(self, size: int, device: torch.device) -> PoolBatch:
-        """The next ``size`` utterances (at most G), shuffled anew when all were drawn."""
+    def draw(self, size: int, device: torch.device, *, max_frames: int | None = None) -> PoolBatch:
+        """The next ``size`` utterances (at most G), shuffled anew when all were drawn.
+
+        With ``max_frames`` as many of them, at least one, as stay within it with their padding.
+        """
         samples = self.samples
         size = min(size, len(samples.mels))
         rows = [self._row(self.draws + i) for i in range(size)]
-        self.draws += size
+        if max_frames is not None:
+            rows = rows[: fitting([len(samples.mels[row]) for row in rows], max_frames)]
+        self.draws += len(rows)
         items = [self.dataset.item(samples.indices[row], samples.mels[row]) for row in rows]
         noise = self._noise(samples.due, torch.tensor(rows, device=device))
         return PoolBatch(collate(items).to(device), noise)
@@ -182,8 +187,9 @@ class SamplePool:
         source = generator(self.seed, "pool", due)
         chosen: list[int] = []
         while len(chosen) < self.config.pool_size:
-            chosen += torch.randperm(len(self.dataset), generator=source).tolist()
-        return chosen[: self.config.pool_size]
+            order = torch.randperm(len(self.dataset), generator=source)
+            chosen += order[: self.config.pool_size - len(chosen)].tolist()
+        return chosen
 
     def _row(self, draw: int) -> int:
         lap, place = divmod(draw, len(self.samples.mels))
@@ -192,6 +198,16 @@ class SamplePool:
 
     def _noise(self, due: int, rows: Tensor) -> PrenetNoise:
         return PrenetNoise(derived_seed(self.seed, "pool-noise", due), rows)
+
+
+def fitting(lengths: Sequence[float], max_frames: int) -> int:
+    """How many of the first ``lengths``, padded to the longest of them, fit; at least one."""
+    longest = 0.0
+    for count, length in enumerate(lengths):
+        longest = max(longest, length)
+        if count and (count + 1) * longest > max_frames:
+            return count
+    return len(lengths)
 
 
 def _within(held: Tensor, limit: Tensor, budget: float) -> Iterator[Tensor]:

@@ -34,7 +34,7 @@ from profforce.training.optim import (
     build_schedule,
     restore_optimizer,
 )
-from profforce.training.pool import SamplePool
+from profforce.training.pool import SamplePool, fitting
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.step import FreeTexts
 from profforce.training.transfer import init_from
@@ -91,6 +91,9 @@ class TrainState:
         seed, corpus = self.config.seed, self.corpus.train
         size = self.config.pool_batch_size
         order = torch.randperm(len(corpus), generator=generator(seed, "texts", number))
+        if (frames := self.config.pool_max_frames) is not None:
+            longest = corpus.num_frames[order[:size].numpy()] * self.config.freerun.max_length_ratio
+            size = fitting(longest.tolist(), frames)
         batch = collate([corpus[i] for i in order[:size].tolist()]).to(self.device)
         rows = torch.arange(len(batch), device=self.device)
         return FreeTexts(batch, PrenetNoise(derived_seed(seed, "texts-noise", number), rows))
