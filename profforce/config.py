@@ -92,10 +92,11 @@ class BenchDtype(StrEnum):
 
 
 class VocoderKind(StrEnum):
-    """From mel to audio: built in, or HiFi-GAN weights."""
+    """From mel to audio: built in, or weights of HiFi-GAN or Vocos."""
 
     griffin_lim = "griffin_lim"
     hifigan = "hifigan"
+    vocos = "vocos"
 
 
 def _in_range(
@@ -557,7 +558,7 @@ class SampleConfig:
     batch_size: int = 32
     vocoder: VocoderKind = VocoderKind.griffin_lim
     vocoder_checkpoint: str | None = None
-    """HiFi-GAN weights; the universal ones of the extra ``hifigan`` when unset."""
+    """Weights of HiFi-GAN (the universal ones of the extra ``hifigan`` when unset) or Vocos."""
     griffin_lim_iterations: int = 60
     stop_threshold: float = 0.5
     max_seconds_per_symbol: float = 0.4

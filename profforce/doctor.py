@@ -228,9 +228,10 @@ def _extra(name: str, module: str, purpose: str) -> Finding:
 
 def _vocoders() -> list[str]:
     """Values of ``vocoder=`` that work here; without its extra, hifigan wants a checkpoint."""
+    vocos = "vocos with vocoder_checkpoint=FOLDER"
     if _importable(EXTRAS["hifigan"][0]):
-        return ["griffin_lim", "hifigan"]
-    return ["griffin_lim", "hifigan with vocoder_checkpoint=FILE"]
+        return ["griffin_lim", "hifigan", vocos]
+    return ["griffin_lim", "hifigan with vocoder_checkpoint=FILE", vocos]
 
 
 def _importable(module: str) -> bool:

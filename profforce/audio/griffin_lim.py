@@ -21,6 +21,14 @@ INVERSION_STEPS = 20
 """Updates from a flat spectrum; the mel is then met to about 2e-4 nepers."""
 SEED = 0
 TINY = 1e-12
+FIRST_FRAMES = 8
+"""Of the first chunk of a stream; each is twice as long until they have ``LEAST_FRAMES``."""
+LEAST_FRAMES = 32
+AHEAD_FRAMES = 8
+"""Frames beyond a chunk that it is fitted to; its own end is then not an end."""
+HELD_FRAMES = 8
+"""Frames of the audio before that a chunk is fitted to."""
+FADE_HOPS = 2
 MAX_LOG_AMPLITUDE = 12.0
 """Far beyond full scale; keeps the exponential of a wild prediction finite."""
 
@@ -47,14 +55,27 @@ class GriffinLim:
         require_mel(mel, self.mel)
         if mel.shape[0] == 0:
             return mel.new_zeros(0, dtype=torch.float32)
+        return self.restore(mel, self.random_phase(mel.shape[0], SEED))
+
+    def stream(self) -> "GriffinLimStream":
+        """Audio from frames as they come, in chunks that go on where the last one ended."""
+        return GriffinLimStream(self)
+
+    def restore(self, mel: Tensor, phase: Tensor, known: Tensor | None = None) -> Tensor:
+        """Audio ``[T * hop_length]`` of ``mel [T, M]``, T >= 1, from ``phase [F, T]``, unit values.
+
+        ``known [N]`` is its beginning, to which the rest is fitted; there the result is as found.
+        """
         log_mel = mel.to(self._window.device, torch.float32).clamp_max(MAX_LOG_AMPLITUDE)
         target = log_mel.exp().T
         envelope = self._envelope(mel.shape[0])
         magnitude = self.invert(target)
-        phase = self._initial_phase(magnitude)
         previous = torch.zeros_like(phase)
         for _ in range(self.iterations):
-            rebuilt = self._analyse(self._synthesise(magnitude * phase, envelope))
+            audio = self._synthesise(magnitude * phase, envelope)
+            if known is not None:
+                audio[: len(known)] = known
+            rebuilt = self.analyse(audio)
             magnitude = self._spread(self._update(rebuilt.abs()[self._seen], target))
             moved = rebuilt - previous * (MOMENTUM / (1 + MOMENTUM))
             phase = moved / moved.abs().clamp_min(TINY)
@@ -80,12 +101,14 @@ class GriffinLim:
         magnitude[self._seen] = seen
         return magnitude
 
-    def _initial_phase(self, magnitude: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed(SEED)
-        turns = torch.rand(magnitude.shape, generator=generator).to(magnitude.device)
-        return torch.polar(torch.ones_like(magnitude), 2 * torch.pi * turns)
+    def random_phase(self, num_frames: int, seed: int) -> Tensor:
+        """Unit values ``[F, T]``."""
+        generator = torch.Generator().manual_seed(seed)
+        turns = torch.rand((len(self._seen), num_frames), generator=generator)
+        turns = 2 * torch.pi * turns.to(self._window.device)
+        return torch.polar(torch.ones_like(turns), turns)
 
-    def _analyse(self, audio: Tensor) -> Tensor:
+    def analyse(self, audio: Tensor) -> Tensor:
         """Spectrum ``[F, T]`` framed just as the mel definition frames ``audio [T * hop]``."""
         config = self.mel
         spectrum: Tensor = torch.stft(
@@ -120,3 +143,56 @@ class GriffinLim:
             stride=(1, config.hop_length),
         )
         return whole[0, 0, 0, left : left + num_samples]
+
+
+class GriffinLimStream:
+    """One utterance's audio in chunks.
+
+    Each chunk is restored together with the end of the audio before, which is held as it is (Zhu,
+    Beauregard and Wyse 2007, "Real-time signal estimation from modified short-time Fourier
+    transform magnitude spectra"), and with frames ahead, whose audio is a first guess only. So
+    the phases go on over the seam; what is left of a difference is faded over.
+    """
+
+    def __init__(self, vocoder: GriffinLim) -> None:
+        self._vocoder = vocoder
+        self._mel: Tensor | None = None
+        """``[T, M]``: the frames whose audio is held, then those that are still to come out."""
+        self._guess: Tensor | None = None
+        """``[N]``, the last chunk's audio from the first of these frames on."""
+        self._held = 0
+        """Frames of audio that have come out and are held."""
+        self._num_chunks = 0
+
+    @torch.inference_mode()
+    def push(self, mel: Tensor, last: bool) -> Tensor:
+        """Audio ``[k hop_length]`` for ``mel [n, M]``, once there is enough; all of it if last."""
+        require_mel(mel, self._vocoder.mel)
+        self._mel = mel if self._mel is None else torch.cat([self._mel, mel])
+        pending = len(self._mel) - self._held
+        least = min(FIRST_FRAMES * 2**self._num_chunks, LEAST_FRAMES)
+        if not pending or (pending < least + AHEAD_FRAMES and not last):
+            return mel.new_zeros(0, dtype=torch.float32)
+        return self._restore(pending if last else pending - AHEAD_FRAMES)
+
+    def _restore(self, ready: int) -> Tensor:
+        """The audio of the next ``ready`` frames."""
+        assert self._mel is not None
+        hop, vocoder, guess = self._vocoder.mel.hop_length, self._vocoder, self._guess
+        begin, end = self._held * hop, (self._held + ready) * hop
+        phase = vocoder.random_phase(len(self._mel), SEED + self._num_chunks)
+        if guess is None:
+            audio = vocoder.restore(self._mel, phase)
+        else:
+            found = vocoder.analyse(guess)
+            phase[:, : found.shape[1]] = found / found.abs().clamp_min(TINY)
+            audio = vocoder.restore(self._mel, phase, guess[:begin])
+            fade = min(FADE_HOPS * hop, len(guess) - begin, end - begin)
+            ramp = torch.linspace(0, 1, fade + 2, device=audio.device)[1:-1]
+            audio[:begin] = guess[:begin]
+            audio[begin : begin + fade].lerp_(guess[begin : begin + fade], 1 - ramp)
+        self._num_chunks += 1
+        drop = max(self._held + ready - HELD_FRAMES, 0)
+        self._held += ready - drop
+        self._mel, self._guess = self._mel[drop:], audio[drop * hop :]
+        return audio[begin:end]

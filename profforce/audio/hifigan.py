@@ -6,7 +6,6 @@ the config.json beside them must be the model's own.
 
 import importlib.util
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from profforce.audio.hifigan_generator import Generator, fold_weight_norm, generator_config
 from profforce.audio.mel import require_mel
+from profforce.audio.weights import fitting, read_tensors, require_same_mel
 from profforce.config import MelConfig
 from profforce.errors import UserError
 
@@ -41,14 +41,7 @@ class HifiGan:
         path = find_weights(checkpoint or "universal")
         settings = _read_config(path.with_name("config.json"))
         trained_on = _mel_config(settings, path)
-        if different := mel.differences(trained_on):
-            raise UserError(
-                "the vocoder was trained on another mel definition",
-                where=path,
-                got=different,
-                expected="the same definition",
-                remedy="train the model on the vocoder's mel or set vocoder=griffin_lim",
-            )
+        require_same_mel(mel.differences(trained_on), path)
         self.mel = mel
         self._device = torch.device(device)
         self._generator = _load_generator(settings, path).to(self._device).eval()
@@ -61,6 +54,24 @@ class HifiGan:
             return mel.new_zeros(0, dtype=torch.float32)
         audio: Tensor = self._generator(mel.to(self._device, torch.float32).T[None])
         return audio[0, 0]
+
+    def stream(self) -> "HifiGanStream":
+        """The same audio from frames as they come."""
+        return HifiGanStream(self._generator, self.mel, self._device)
+
+
+class HifiGanStream:
+    """One utterance's audio, that of the whole; the universal weights need 13 frames ahead."""
+
+    def __init__(self, generator: Generator, mel: MelConfig, device: torch.device) -> None:
+        self._mel, self._device = mel, device
+        self._stages = generator.stages()
+
+    @torch.inference_mode()
+    def push(self, mel: Tensor, last: bool) -> Tensor:
+        """Audio ``[k]`` that is known with ``mel [n, M]``; all that is left if last."""
+        require_mel(mel, self._mel)
+        return self._stages.push(mel.to(self._device, torch.float32).T[None], last)[0, 0]
 
 
 def find_weights(checkpoint: str) -> Path:
@@ -125,26 +136,10 @@ def _mel_config(settings: Mapping[str, object], path: Path) -> MelConfig:
 
 
 def _load_generator(settings: Mapping[str, object], path: Path) -> Generator:
-    try:
+    expected = "a generator checkpoint of HiFi-GAN that fits the config.json beside it"
+    with fitting("HiFi-GAN", path, expected):
         config = generator_config(settings)
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        state = checkpoint.get("generator", checkpoint)
+        checkpoint = read_tensors(path)
         generator = Generator(config)
-        generator.load_state_dict(fold_weight_norm(state))
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        pickle.UnpicklingError,
-    ) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"cannot load the HiFi-GAN weights ({reason})",
-            where=path,
-            expected="a generator checkpoint of HiFi-GAN that fits the config.json beside it",
-        ) from error
+        generator.load_state_dict(fold_weight_norm(checkpoint.get("generator", checkpoint)))
     return generator

@@ -6,10 +6,13 @@ B batch, T frames, M mel channels, C channels, N samples.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from profforce.audio.flow import Chain, ConvStage, Pointwise, Stage, Together, UpStage, residual
 
 SLOPE = 0.1
 LAST_SLOPE = 0.01
@@ -60,6 +63,22 @@ class Generator(nn.Module):
             x = torch.stack([block(x) for block in blocks]).sum(0) / self.num_kernels
         return torch.tanh(self.conv_post(F.leaky_relu(x, LAST_SLOPE)))
 
+    def stages(self) -> Chain:
+        """:meth:`forward`, fed ``mel [B, M, n]`` bit by bit."""
+        stages: list[Stage] = [_conv_stage(self.conv_pre)]
+        for number, up in enumerate(self.ups):
+            assert isinstance(up, nn.ConvTranspose1d)
+            first = number * self.num_kernels
+            blocks = [self.resblocks[first + i] for i in range(self.num_kernels)]
+            stages += [
+                Pointwise(partial(F.leaky_relu, negative_slope=SLOPE)),
+                UpStage(up),
+                Together([block.stages() for block in blocks]),  # type: ignore[operator]
+                Pointwise(lambda x: x / self.num_kernels),
+            ]
+        last = Pointwise(partial(F.leaky_relu, negative_slope=LAST_SLOPE))
+        return Chain([*stages, last, _conv_stage(self.conv_post), Pointwise(torch.tanh)])
+
 
 class TwofoldBlock(nn.Module):
     """Residual block "1": each step is a dilated and a plain convolution."""
@@ -75,6 +94,11 @@ class TwofoldBlock(nn.Module):
             x = x + plain(F.leaky_relu(dilated(F.leaky_relu(x, SLOPE)), SLOPE))
         return x
 
+    def stages(self) -> Chain:
+        """:meth:`forward`, fed bit by bit."""
+        pairs = zip(self.convs1, self.convs2, strict=True)
+        return Chain([residual(_after_slope(dilated, plain)) for dilated, plain in pairs])
+
 
 class PlainBlock(nn.Module):
     """Residual block "2": each step is one dilated convolution."""
@@ -88,6 +112,10 @@ class PlainBlock(nn.Module):
         for dilated in self.convs:
             x = x + dilated(F.leaky_relu(x, SLOPE))
         return x
+
+    def stages(self) -> Chain:
+        """:meth:`forward`, fed bit by bit."""
+        return Chain([residual(_after_slope(dilated)) for dilated in self.convs])
 
 
 def generator_config(settings: Mapping[str, object]) -> HifiGanConfig:
@@ -135,6 +163,17 @@ def fold_weight_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             folded[name] = value
     return folded
+
+
+def _conv_stage(conv: nn.Module) -> ConvStage:
+    assert isinstance(conv, nn.Conv1d)
+    return ConvStage(conv)
+
+
+def _after_slope(*convs: nn.Module) -> Chain:
+    """Each of ``convs`` after a leaky ReLU."""
+    slope = Pointwise(partial(F.leaky_relu, negative_slope=SLOPE))
+    return Chain([stage for conv in convs for stage in (slope, _conv_stage(conv))])
 
 
 def _same(width: int, kernel: int, dilation: int) -> nn.Conv1d:

@@ -7,7 +7,19 @@ from torch import Tensor
 
 from profforce.audio.griffin_lim import GriffinLim
 from profforce.audio.hifigan import HifiGan
+from profforce.audio.vocos import Vocos
 from profforce.config import MelConfig, VocoderKind
+
+
+class VocoderStream(Protocol):
+    """Turns one utterance's mel into audio as its frames come."""
+
+    def push(self, mel: Tensor, last: bool) -> Tensor:
+        """Audio ``[N]``, N >= 0, that is known with ``mel [n, M]``, n >= 0; the rest if last.
+
+        All of it together is ``T * hop_length`` samples. After the last bit nothing may follow.
+        """
+        ...
 
 
 class Vocoder(Protocol):
@@ -17,6 +29,10 @@ class Vocoder(Protocol):
 
     def __call__(self, mel: Tensor) -> Tensor:
         """Audio ``[T * hop_length]`` of ``mel [T, M]``, natural-log amplitude."""
+        ...
+
+    def stream(self) -> VocoderStream:
+        """For one utterance, whose frames come bit by bit."""
         ...
 
 
@@ -30,9 +46,11 @@ def build_vocoder(
 ) -> Vocoder:
     """The vocoder ``kind`` for mels defined by ``mel``.
 
-    ``checkpoint`` is for HiFi-GAN, ``iterations`` for Griffin-Lim. Raises :class:`UserError` when
-    HiFi-GAN's weights are missing or were trained on another mel definition.
+    ``checkpoint`` is for HiFi-GAN and Vocos, ``iterations`` for Griffin-Lim. Raises
+    :class:`UserError` when weights are missing or were trained on another mel definition.
     """
+    if kind is VocoderKind.vocos:
+        return Vocos(mel, checkpoint=checkpoint, device=device)
     if kind is VocoderKind.hifigan:
         return HifiGan(mel, checkpoint=checkpoint, device=device)
     return GriffinLim(mel, iterations=iterations, device=device)
