@@ -208,6 +208,11 @@ class DataConfig:
     """Where prepare finds the raw material (folder, .deb or archive); its default is per recipe."""
     cache: str | None = None
     """Folder of the feature cache; ``<root>/features`` when unset."""
+    shards: str | None = None
+    """Folder or pattern of tar files to read utterances from instead of ``root``: ``KEY.wav`` (or
+    flac, ogg, mp3) beside ``KEY.txt`` or ``KEY.json``. Mels are computed as they are read."""
+    shuffle_buffer: int = 20_000
+    """With ``shards``: utterances, of neighbouring tar files, that are mixed at a time."""
     num_utterances: int | None = None
     """Limit on the utterances made or used; all when unset."""
     variation: float = 0.0
@@ -221,7 +226,7 @@ class DataConfig:
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        _in_range("data", self, ("num_utterances",), 1)
+        _in_range("data", self, ("num_utterances", "shuffle_buffer"), 1)
         _in_range("data", self, ("variation",), 0, 1)
         _in_range("data", self, ("valid_fraction",), 0, 1, above=True, below=True)
         _in_range("data", self, ("min_seconds", "num_workers"), 0)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from profforce.data.files import write_json
@@ -21,9 +21,14 @@ class ContentIndex:
         self._changed = False
         self._rows: dict[str, tuple[int, int, str]] = self._load()
 
-    def digests(self, files: Sequence[Path]) -> list[str]:
-        """SHA-256 of each file's content; a file is read only if its size or time changed."""
-        return [self._digest(file) for file in files]
+    def digests(
+        self, files: Sequence[Path], look: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """SHA-256 of each file's content; a file is read only if its size or time changed.
+
+        ``look`` is called with a file's position before it is read.
+        """
+        return [self._digest(file, position, look) for position, file in enumerate(files)]
 
     def save(self) -> None:
         """Write the index if something is new."""
@@ -31,13 +36,15 @@ class ContentIndex:
             write_json(self.path, self._rows)
             self._changed = False
 
-    def _digest(self, file: Path) -> str:
+    def _digest(self, file: Path, position: int, look: Callable[[int], None] | None) -> str:
         name = _name(file, self.path.parent)
         try:
             stat = file.stat()
             known = self._rows.get(name)
             if known is not None and known[:2] == (stat.st_size, stat.st_mtime_ns):
                 return known[2]
+            if look is not None:
+                look(position)
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
         except OSError as error:
             raise UserError(f"cannot read audio ({error.strerror})", where=file) from error

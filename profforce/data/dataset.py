@@ -9,35 +9,38 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from profforce.data.batch import Item, TextBatch
-from profforce.data.features import MelFeatures
+from profforce.data.columns import Array, Stored
+from profforce.data.features import Features
 from profforce.data.manifest import Utterance
 
-STATISTICS_UTTERANCES = 4096
-"""Utterances, evenly spread, that the mel statistics of a large corpus are taken from."""
 MIN_STD = 1e-3
 
 
-class MelDataset(torch.utils.data.Dataset[Item]):
+class MelDataset(Stored, torch.utils.data.Dataset[Item]):
     """Symbols and cached mels; picklable, so that data workers can be spawned."""
 
     def __init__(
         self,
         utterances: Sequence[Utterance],
         symbols: Sequence[Tensor],
-        features: MelFeatures,
-        speakers: Sequence[str] = (),
+        features: Features,
+        *,
+        speakers: Array | None = None,
+        num_symbols: Array | None = None,
     ) -> None:
-        self.utterances = tuple(utterances)
-        self.symbols = tuple(symbols)
+        """Sequences that may be larger than memory; ``speakers`` are numbers, 0 when not given.
+
+        ``num_symbols`` are the lengths of ``symbols``, if they are known.
+        """
+        self.utterances = utterances
+        self.symbols = symbols
         self.features = features
-        numbers = {name: number for number, name in enumerate(speakers)}
-        self._speakers = [0 if u.speaker is None else numbers[u.speaker] for u in self.utterances]
         self.num_frames: npt.NDArray[np.int64] = features.num_frames
-        """int64 [utterances], mel frames."""
-        self.num_symbols: npt.NDArray[np.int64] = np.array(
-            [len(row) for row in self.symbols], dtype=np.int64
-        )
+        """int64 [utterances], mel frames; the most there may be where silence is trimmed later."""
+        lengths = [len(row) for row in symbols] if num_symbols is None else num_symbols
+        self.num_symbols: npt.NDArray[np.int64] = np.asarray(lengths, dtype=np.int64)
         """int64 [utterances], end-of-sentence included."""
+        self._speakers = np.zeros(len(utterances), np.int32) if speakers is None else speakers
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -55,7 +58,7 @@ class MelDataset(torch.utils.data.Dataset[Item]):
             text=utterance.spoken,
             symbols=self.symbols[position],
             mel=mel,
-            speaker=self._speakers[position],
+            speaker=int(self._speakers[position]),
         )
 
     def texts(self, positions: Sequence[int]) -> TextBatch:
@@ -63,12 +66,15 @@ class MelDataset(torch.utils.data.Dataset[Item]):
         return TextBatch(
             symbols=pad_sequence([self.symbols[i] for i in positions], batch_first=True),
             symbol_lengths=torch.from_numpy(self.num_symbols[positions]),
-            speakers=torch.tensor([self._speakers[i] for i in positions]),
+            speakers=torch.tensor([int(self._speakers[i]) for i in positions]),
         )
 
     def mel_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation over frames, float32 [M] each; deviations are >= 1e-3."""
-        step = max(1, -(-len(self) // STATISTICS_UTTERANCES))
+        """Mean and standard deviation over frames, float32 [M] each; deviations are >= 1e-3.
+
+        Of a large corpus some thousand utterances, evenly spread, are read.
+        """
+        step = max(1, -(-len(self) // self.features.most_read))
         count, total, squares = 0, 0.0, 0.0
         for position in range(0, len(self), step):
             mel = self.features[position].astype(np.float64)

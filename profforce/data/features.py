@@ -10,12 +10,12 @@ hold: two builders at once write equal files, and whoever comes second changes n
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,12 @@ import torch
 from profforce.audio.files import read_audio, trim_silence
 from profforce.audio.mel import MelSpectrogram
 from profforce.config import MelConfig
+from profforce.data.columns import Array, Stored
 from profforce.data.content import ContentIndex
 from profforce.data.files import write_json
 from profforce.data.parallel import map_unordered, num_cpus
 from profforce.data.progress import Progress, silent
-from profforce.data.shards import Shards, Span
+from profforce.data.shards import ShardReader, Shards
 from profforce.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -41,25 +42,66 @@ PARALLEL_FROM = 2000
 Mel = npt.NDArray[np.float32]
 
 
-class MelFeatures:
+class Features(Protocol):
+    """Mels by position."""
+
+    most_read: int
+    """Mels that are worth reading for statistics."""
+
+    @property
+    def num_frames(self) -> npt.NDArray[np.int64]:
+        """int64, of each mel; the most it may have where silence is trimmed as it is read."""
+
+    def __getitem__(self, position: int) -> Mel:
+        """float32 [T, M], perhaps a read-only view."""
+
+
+class ChosenFeatures(Stored):
+    """Some of the mels, in the order of ``rows``."""
+
+    def __init__(self, whole: Features, rows: Array) -> None:
+        self.whole, self.rows = whole, rows
+        self.most_read = whole.most_read
+        self.num_frames: npt.NDArray[np.int64] = whole.num_frames[rows]
+        """int64 [rows]."""
+
+    def __getitem__(self, position: int) -> Mel:
+        """See :class:`Features`."""
+        return self.whole[int(self.rows[position])]
+
+
+class MelFeatures(Stored):
     """Mels of a list of audio files, read from the cache; picklable for data workers."""
 
-    def __init__(self, shards: Shards, spans: Sequence[Span]) -> None:
-        self._shards = shards
-        self._spans = list(spans)
-        self.num_frames = np.array([span.frames for span in spans], dtype=np.int64)
+    most_read = 4096
+
+    def __init__(
+        self, reader: ShardReader, names: Sequence[str], shards: Array, starts: Array, frames: Array
+    ) -> None:
+        """Of each file the number of its shard in ``names``, and its first frame there."""
+        self.reader, self.names = reader, names
+        self.shards, self.starts = shards, starts
+        self.num_frames: npt.NDArray[np.int64] = frames
         """int64 [files]."""
 
     def __len__(self) -> int:
-        return len(self._spans)
+        return len(self.num_frames)
 
     def __getitem__(self, position: int) -> Mel:
         """float32 [T, M] of one file, a read-only view of the cache."""
-        return self._shards.read(self._spans[position])
+        start, frames = int(self.starts[position]), int(self.num_frames[position])
+        return self.reader.read(self.names[int(self.shards[position])], start, frames)
 
-    def select(self, positions: Sequence[int]) -> "MelFeatures":
-        """The features of some of the files."""
-        return MelFeatures(self._shards, [self._spans[position] for position in positions])
+    @classmethod
+    def of(cls, shards: Shards, digests: Sequence[str]) -> "MelFeatures":
+        """Of the files with these contents."""
+        numbers: dict[str, int] = {}
+        rows = np.empty((len(digests), 3), dtype=np.int64)
+        for row, digest in enumerate(digests):
+            shard, start, frames = shards[digest]
+            rows[row] = numbers.setdefault(shard, len(numbers)), start, frames
+        columns = (np.ascontiguousarray(column) for column in rows.T)
+        return cls(shards.reader, list(numbers), *columns)
 
 
 @dataclass(frozen=True)
@@ -71,8 +113,12 @@ class MelReader:
 
     def __call__(self, path: Path) -> Mel:
         """float32 [T, M] of the file at ``path``, ends trimmed."""
-        with _one_thread(), torch.inference_mode():
-            audio = read_audio(path, self.mel.sample_rate)
+        with _one_thread():
+            return self.of(read_audio(path, self.mel.sample_rate))
+
+    def of(self, audio: torch.Tensor) -> Mel:
+        """float32 [T, M] of ``audio [N]`` at the mel's rate, ends trimmed."""
+        with torch.inference_mode():
             if self.trim_db is not None:
                 audio = trim_silence(audio, self.mel.sample_rate, self.trim_db)
             mel: Mel = _spectrogram(*astuple(self.mel))(audio).numpy()
@@ -102,10 +148,12 @@ def build_features(
     trim_db: float | None,
     folder: Path,
     progress: Progress | None = None,
+    look: Callable[[int], None] | None = None,
 ) -> MelFeatures:
     """The features of ``files``; those that the cache lacks are computed and kept.
 
-    Raises :class:`UserError` when an audio file cannot be read or the cache cannot be written.
+    ``look`` is called with the position of every file that is new or has changed, before it is
+    read. Raises :class:`UserError` when an audio file cannot be read or the cache not be written.
     """
     place = folder / f"mel-{definition_key(mel, trim_db)}"
     try:
@@ -113,7 +161,7 @@ def build_features(
         _describe(place, mel, trim_db)
         index = ContentIndex(place / "files.json")
         shards = Shards(place, mel.num_mels)
-        digests = index.digests(files)
+        digests = index.digests(files, look)
         missing = {d: f for d, f in zip(digests, files, strict=True) if d not in shards}
         num_workers = num_cpus() if len(missing) >= PARALLEL_FROM else 1
         reader = MelReader(mel, trim_db)
@@ -125,7 +173,7 @@ def build_features(
             where=folder,
             remedy="free some space or set data.cache to a folder that can be written",
         ) from error
-    return MelFeatures(shards, [shards[digest] for digest in digests])
+    return MelFeatures.of(shards, digests)
 
 
 def definition_key(mel: MelConfig, trim_db: float | None) -> str:

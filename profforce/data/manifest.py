@@ -80,7 +80,7 @@ def corpus_folder(root: Path) -> Path:
 def read_manifest(folder: Path) -> list[Utterance]:
     """The utterances listed in ``folder``, in the manifest's order, at least one."""
     path = manifest_path(folder)
-    utterances = list(_without_duplicates(_utterances(path)))
+    utterances = list(_without_duplicates(manifest_utterances(path)))
     if not utterances:
         raise DefectError(manifest_kinds.MANIFEST_EMPTY, where=path)
     return utterances
@@ -170,7 +170,8 @@ class RowReader:
         return looks_so and self.find.find(cells[0]) is None
 
 
-def _utterances(path: Path) -> Iterator[Utterance]:
+def manifest_utterances(path: Path) -> Iterator[Utterance]:
+    """The utterances that the manifest ``path`` lists; ids may occur twice."""
     read = RowReader(path)
     for number, raw in raw_lines(path):
         where = f"{path}:{number}"

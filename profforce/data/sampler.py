@@ -83,6 +83,8 @@ class BucketSampler:
         self.batch_size = batch_size
         self.seed = seed
         self.max_frames = max_frames
+        self._last: tuple[int, Epoch] | None = None
+        """The epoch that was asked for last, which is asked for again and again."""
         edges = [0, *chunks, len(self.lengths)]
         self._chunks = [
             _Chunk(start, self.lengths[start:end], batch_size, max_frames)
@@ -94,8 +96,18 @@ class BucketSampler:
         """Batches an epoch."""
         return sum(len(chunk.ends) for chunk in self._chunks)
 
+    def batch(self, number: int) -> list[int]:
+        """Batch ``number`` of all epochs one after the other, counted from 0."""
+        epoch, position = divmod(number, len(self))
+        return self.batches(epoch)[position]
+
     def batches(self, epoch: int) -> Epoch:
         """Every position exactly once: the batches of ``epoch`` (>= 0), shuffled."""
+        if self._last is None or self._last[0] != epoch:
+            self._last = epoch, self._deal(epoch)
+        return self._last[1]
+
+    def _deal(self, epoch: int) -> Epoch:
         rng = np.random.default_rng([self.seed, epoch])
         chunks = self._chunks
         if len(chunks) > 1:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,10 @@ STALE_S = 3600.0
 Mel = npt.NDArray[np.float32]
 
 
+MAPS = 1024
+"""Shards held open at once; a process may have some ten thousand maps."""
+
+
 class Span(NamedTuple):
     """Where an utterance's frames lie."""
 
@@ -29,14 +34,37 @@ class Span(NamedTuple):
     frames: int
 
 
+class ShardReader:
+    """Reads from the shards of one folder. Picklable; maps are reopened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._maps: OrderedDict[str, Mel] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_maps": OrderedDict()}
+
+    def read(self, shard: str, start: int, frames: int) -> Mel:
+        """float32 [T, M], a read-only view."""
+        if shard not in self._maps:
+            self._maps[shard] = np.load(self.path(shard), mmap_mode="r")
+            if len(self._maps) > MAPS:
+                self._maps.popitem(last=False)
+        return self._maps[shard][start : start + frames]
+
+    def path(self, shard: str) -> Path:
+        """The file with the frames of ``shard``."""
+        return self.folder / f"{shard}.npy"
+
+
 class Shards:
-    """The shards of one folder, by content hash of the audio. Picklable; maps are reopened."""
+    """The shards of one folder, by content hash of the audio."""
 
     def __init__(self, folder: Path, num_mels: int) -> None:
         self.folder = folder
         self.num_mels = num_mels
+        self.reader = ShardReader(folder)
         self._spans: dict[str, Span] = {}
-        self._maps: dict[str, Mel] = {}
         self._remove_leftovers()
         for listing in sorted(folder.glob("shard-*.json")):
             self._load(listing)
@@ -46,15 +74,6 @@ class Shards:
 
     def __getitem__(self, digest: str) -> Span:
         return self._spans[digest]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_maps": {}}
-
-    def read(self, span: Span) -> Mel:
-        """float32 [T, M], a read-only view."""
-        if span.shard not in self._maps:
-            self._maps[span.shard] = np.load(self._data(span.shard), mmap_mode="r")
-        return self._maps[span.shard][span.start : span.start + span.frames]
 
     def add(self, mels: Mapping[str, Mel]) -> None:
         """Write ``{content hash: [T, M]}`` as one shard; nothing for nothing."""
@@ -70,7 +89,7 @@ class Shards:
         self._register(name, rows)
 
     def _write(self, name: str, data: Mel) -> None:
-        path = self._data(name)
+        path = self.reader.path(name)
         part = aside(path)
         try:
             with part.open("wb") as file:
@@ -93,7 +112,7 @@ class Shards:
             log.warning("%s is damaged (%s); its features are computed again", listing, error)
             return
         if not self._is_whole(name, sum(frames for _, frames in rows)):
-            log.warning("%s is damaged; its features are computed again", self._data(name))
+            log.warning("%s is damaged; its features are computed again", self.reader.path(name))
             return
         self._register(name, rows)
 
@@ -106,13 +125,10 @@ class Shards:
     def _is_whole(self, name: str, frames: int) -> bool:
         """Whether the data file holds ``frames`` frames; numpy refuses to map a cut one."""
         try:
-            data = np.load(self._data(name), mmap_mode="r")
+            data = np.load(self.reader.path(name), mmap_mode="r")
         except (OSError, ValueError, EOFError):
             return False
         return bool(data.shape == (frames, self.num_mels) and data.dtype == np.float32)
-
-    def _data(self, name: str) -> Path:
-        return self.folder / f"{name}.npy"
 
     def _remove_leftovers(self) -> None:
         for part in self.folder.glob(".*.part"):

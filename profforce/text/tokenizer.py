@@ -57,6 +57,14 @@ class Tokenizer:
         spoken = self.normalize_many(texts)
         return [self._encode(*pair, drop_unknown) for pair in zip(texts, spoken, strict=True)]
 
+    def encode_normalized(self, text: str, spoken: str, *, drop_unknown: bool = False) -> list[int]:
+        """As :meth:`encode` for a ``text`` that :meth:`normalize_many` made ``spoken`` of."""
+        return self._encode(text, spoken, drop_unknown)
+
+    def knows(self, spoken: str) -> bool:
+        """Whether every symbol of a normalised text is in the alphabet."""
+        return self._numbers.keys() >= set(spoken)
+
     def unknown_symbols(self, text: str) -> Counter[str]:
         """How often each symbol outside the alphabet occurs in ``text`` once normalised."""
         return Counter(symbol for symbol in self.normalize(text) if symbol not in self._numbers)

@@ -44,7 +44,7 @@ class Table:
         return len(self.lines)
 
 
-def repeated(digests: "array[int]") -> Iterator[tuple[int, int]]:
+def repeated(digests: "array[int] | Digests") -> Iterator[tuple[int, int]]:
     """(position, position of the first equal one) of every repetition, 0 being equal to none."""
     values: Digests = np.asarray(digests, dtype=np.uint64)
     order = np.argsort(values, kind="stable")
