@@ -59,10 +59,11 @@ class Precision(StrEnum):
 
 
 class GanLoss(StrEnum):
-    """Cross-entropy, or least squares on probabilities."""
+    """Cross-entropy, least squares on probabilities, or hinge."""
 
     bce = "bce"
     least_squares = "least_squares"
+    hinge = "hinge"
 
 
 class MethodName(StrEnum):
@@ -129,10 +130,11 @@ def _in_range(
 
 
 class AudioFormat(StrEnum):
-    """Format of the files that ``profforce sample`` writes."""
+    """Format of the files that ``profforce sample`` writes; raw is samples without a header."""
 
     wav = "wav"
     flac = "flac"
+    raw = "raw"
 
 
 class AudioSubtype(StrEnum):
@@ -324,6 +326,12 @@ class DiscriminatorConfig:
     """See the decoder's hidden states."""
     use_outputs: bool = True
     """See the decoder's mel outputs (before the postnet)."""
+    use_alignments: bool = False
+    """See how attention moves: advance, spread and largest weight of the guided heads."""
+    spectral_norm: bool = False
+    """Bound the Lipschitz constant of its linear and convolution layers (arXiv:1802.05957)."""
+    r1_weight: float = 0.0
+    """Of R1, the penalty on its gradient by real behaviour (arXiv:1801.04406); 0 is off."""
     loss: GanLoss = GanLoss.bce
     lr: float = 3e-4
     crop_steps: int = 64
@@ -333,9 +341,10 @@ class DiscriminatorConfig:
         _in_range("discriminator", self, ("width", "num_layers", "crop_steps"), 1)
         _in_range("discriminator", self, ("dropout",), 0, 1, below=True)
         _in_range("discriminator", self, ("lr",), 0, above=True)
-        if not (self.use_hidden or self.use_outputs):
+        _in_range("discriminator", self, ("r1_weight",), 0)
+        if not (self.use_hidden or self.use_outputs or self.use_alignments):
             raise ValueError(
-                "discriminator.use_hidden and discriminator.use_outputs are both false; "
+                "discriminator.use_hidden, use_outputs and use_alignments are all false; "
                 "set at least one to true"
             )
 
@@ -353,6 +362,14 @@ class MethodConfig:
     """C_f: free-running behaviour has to fool the discriminator."""
     teacher_weight: float = 0.0
     """C_t: teacher-forced behaviour made to look free-running; 0 is off."""
+    matching_weight: float = 0.0
+    """Of the distance between the discriminator's mean features of both behaviours; 0 is off."""
+    imitation_weight: float = 0.0
+    """Of what an expert would say next after each self-made prefix: the recording, re-timed by
+    dynamic time warping; 0 is off. The gates do not concern it."""
+    attention_weight: float = 0.0
+    """Of attending, after each self-made prefix, to what the recording's own pass attends to at
+    what comes next; 0 is off."""
     start_step: int = 1000
     """First step with free runs; the discriminator trains from here."""
     ramp_steps: int = 1000
@@ -370,7 +387,9 @@ class MethodConfig:
     between anew in the backward pass; all are kept when unset."""
 
     def __post_init__(self) -> None:
-        _in_range("method", self, ("weight", "teacher_weight", "start_step", "ramp_steps"), 0)
+        weights = ("weight", "teacher_weight", "matching_weight")
+        expert = ("imitation_weight", "attention_weight")
+        _in_range("method", self, (*weights, *expert, "start_step", "ramp_steps"), 0)
         _in_range("method", self, ("interval",), 1)
         _in_range("method", self, ("gate_low", "gate_high"), 0, 1)
         _in_range("method", self, ("gate_decay",), 0, 1, below=True)
@@ -380,6 +399,21 @@ class MethodConfig:
                 f"method.gate_high must be >= method.gate_low = {self.gate_low:g}, "
                 f"got {self.gate_high:g}"
             )
+        if self.name == MethodName.through_time and self.imitates:
+            raise ValueError(
+                "method.imitation_weight and method.attention_weight need a sample pool: they must "
+                "be 0 with method=through_time"
+            )
+
+    @property
+    def judged(self) -> bool:
+        """A discriminator takes part."""
+        return self.weight > 0 or self.teacher_weight > 0 or self.matching_weight > 0
+
+    @property
+    def imitates(self) -> bool:
+        """An expert says what should follow the model's own frames."""
+        return self.imitation_weight > 0 or self.attention_weight > 0
 
 
 @dataclass
@@ -439,6 +473,12 @@ class TrainerConfig:
     stop_positive_weight: float = 8.0
     guided_weight: float = 1.0
     guided_sigma: float = 0.4
+    input_noise: float = 0.0
+    """Noise on the frames that are fed to the decoder in teacher forcing, in deviations of the
+    training mels; 0 is off."""
+    scheduled_sampling: float = 0.0
+    """Share of decoder steps that are fed the model's own prediction from a first parallel pass
+    (Mihaylova and Martins 2019, arXiv:1906.07651); 0 is off."""
     log_every: int = 10
     evaluate_every: int = 1000
     """Steps between free-running samples, pictures and the gap meter."""
@@ -476,9 +516,10 @@ class TrainerConfig:
         _in_range(
             "trainer",
             self,
-            ("min_lr", "weight_decay", "stop_weight", "guided_weight", "keep_best"),
+            ("min_lr", "weight_decay", "stop_weight", "guided_weight", "input_noise", "keep_best"),
             0,
         )
+        _in_range("trainer", self, ("scheduled_sampling",), 0, 1)
         _in_range("trainer", self, ("ema_decay",), 0, 1, below=True)
 
 
@@ -504,6 +545,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.seed, str) and self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
+        if self.method.name == MethodName.through_time and self.discriminator.use_alignments:
+            raise ValueError(
+                "discriminator.use_alignments must be false with method=through_time, "
+                "which keeps no alignments"
+            )
 
     @property
     def pool_batch_size(self) -> int:
@@ -585,6 +631,8 @@ class SampleConfig:
     pause_s: float = 0.3
     """Silence between two sentences that were spoken as pieces; half of it after a clause."""
     paragraph_pause_s: float = 0.7
+    chunk_s: float = 0.5
+    """Of a stream: about so much audio at a time once it has begun; the first chunks are short."""
     num_threads: int | None = None
     pictures: bool = True
     speaker: str | None = None
@@ -610,6 +658,7 @@ class SampleConfig:
         _in_range("sample", self, ("attention_window",), 1)
         _in_range("sample", self, ("max_symbols_per_piece",), 20)
         _in_range("sample", self, ("pause_s", "paragraph_pause_s"), 0, 60)
+        _in_range("sample", self, ("chunk_s",), 0, 60, above=True)
         _in_range("sample", self, ("sample_rate",), 4000, 192_000)
         _in_range("sample", self, ("loudness_lufs",), -70, 0)
         if self.format is AudioFormat.flac and self.subtype is AudioSubtype.FLOAT:

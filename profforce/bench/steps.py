@@ -6,6 +6,7 @@ between its steps (logs, readings, checkpoints) is left out.
 Shapes: B batch, T mel frames, S symbols, U decoder steps.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,8 +21,10 @@ from profforce.models.segments import check_segments
 from profforce.models.through_time import check_through_time
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
+from profforce.training.gates import Gates
 from profforce.training.optim import clip_gradients
 from profforce.training.pool import PoolBatch, SamplePool
+from profforce.training.shares import WHOLE, divided
 from profforce.training.state import TrainState
 from profforce.training.step import FreeTexts, differentiate, professor_forcing_step
 
@@ -121,7 +124,8 @@ class TrainingSteps:
     def generate(self, pool_size: int) -> SamplePool:
         """A pool of ``pool_size`` utterances, each as long as the corpus has it."""
         config = replace(self.config.freerun, pool_size=pool_size)
-        pool = SamplePool(config, self.corpus.train, self.config.seed)
+        imitates = self.config.method.imitates
+        pool = SamplePool(config, self.corpus.train, self.config.seed, imitates=imitates)
         pool.refresh(self.state.mirror, 0, self.device)
         return pool
 
@@ -137,9 +141,10 @@ class TrainingSteps:
         if kind.recompute:
             every = method.recompute_steps or RECOMPUTE_STEPS
             config = replace(config, method=replace(method, recompute_steps=every))
-        weights = (method.weight, method.teacher_weight) if kind.gate_open else (0.0, 0.0)
+        weights = Gates(method, float(kind.gate_open)).weights(sys.maxsize)
         state.model.recompute_activations = kind.recompute
         state.model.segment_steps = self.segment_steps if kind.segments else None
+        share, *_ = divided([WHOLE] * config.trainer.accumulate)
         for _ in range(config.trainer.accumulate):
             losses = professor_forcing_step(
                 state.model,
@@ -152,8 +157,9 @@ class TrainingSteps:
                 judge_learns=True,
                 crop_generator=self.crops,
                 config=config,
+                shares=share,
             )
-            differentiate(losses, config.trainer.accumulate)
+            differentiate(losses)
         clip_gradients(state.model, config.trainer.clip_norm)
         state.optimizer.step()
         state.optimizer.zero_grad()

@@ -27,7 +27,7 @@ from profforce.nn.noise import PrenetNoise
 from profforce.sampling.spoken import Spoken
 from profforce.sampling.synthesizer import Synthesizer
 from profforce.training.gap import NOISE_SEED
-from profforce.training.step import teacher_forced
+from profforce.training.passes import teacher_forced
 
 DIGITS = 6
 """Of the figures in the files."""
@@ -48,6 +48,8 @@ class Evaluation:
     """Mel frames a decoder step."""
     vocoder: Vocoder
     """It made the audio of ``spoken``."""
+    forced: list[Tensor] | None = None
+    """``[T, M]`` of each recording as the model says it when it is fed the recording."""
 
     def with_rows(self, rows: list[Row]) -> "Evaluation":
         """The same run with other figures."""
@@ -88,7 +90,7 @@ def evaluate(
     scripts = [synthesizer.script(request) for request in material.requests]
     forced = _teacher_forced(synthesizer, material)
     rows, all_spoken = [], []
-    for i, spoken in enumerate(synthesizer.speak(scripts)):
+    for i, spoken in enumerate(synthesizer.speak_scripts(scripts)):
         row = _judged(spoken, synthesizer.mel)
         if material.recordings is not None:
             row |= _compared(
@@ -106,6 +108,7 @@ def evaluate(
         mel=synthesizer.mel,
         frames_a_step=synthesizer.model.config.reduction_factor,
         vocoder=synthesizer.vocoder,
+        forced=forced if material.recordings is not None else None,
     )
 
 

@@ -22,7 +22,7 @@ from profforce.models.mirror import Mirror
 from profforce.models.transformer import TeacherForced, TransformerTTS
 from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
-from profforce.training.step import teacher_forced
+from profforce.training.passes import teacher_forced
 
 NOISE_SEED = 20160
 """The meter's own prenet noise: the same at every step, so that readings compare."""

@@ -5,6 +5,32 @@ from dataclasses import dataclass
 from profforce.config import MethodConfig
 
 
+@dataclass(frozen=True)
+class ForcingWeights:
+    """What the terms on self-made frames weigh in one step."""
+
+    free: float = 0.0
+    """C_f: free-running behaviour that fools the discriminator."""
+    teacher: float = 0.0
+    """C_t: teacher-forced behaviour that looks free-running."""
+    matching: float = 0.0
+    """Equal mean features of both."""
+    imitation: float = 0.0
+    """What an expert says next."""
+    attention: float = 0.0
+    """What an expert attends to next."""
+
+    @property
+    def judged(self) -> bool:
+        """The discriminator's gradient reaches the model."""
+        return self.free > 0 or self.teacher > 0 or self.matching > 0
+
+    @property
+    def imitates(self) -> bool:
+        """An expert's does."""
+        return self.imitation > 0 or self.attention > 0
+
+
 @dataclass
 class Gates:
     """Moving average of the discriminator's accuracy, and the decisions drawn from it."""
@@ -28,14 +54,22 @@ class Gates:
         """The discriminator is not yet too good to go on training."""
         return self.accuracy < self.config.gate_high
 
-    def weights(self, step: int) -> tuple[float, float]:
-        """(C_f, C_t) at ``step``: ramped up from the start step, zero while the gate is shut.
+    def weights(self, step: int) -> ForcingWeights:
+        """Weights at ``step``: ramped up from the start step.
 
-        Terms that come every ``interval`` steps weigh as many times as much.
+        Those of the discriminator are zero while its gate is shut. Terms that come every
+        ``interval`` steps weigh as many times as much.
         """
         config = self.config
-        if step < config.start_step or not self.model_open:
-            return 0.0, 0.0
+        if step < config.start_step:
+            return ForcingWeights()
         ramp = min(1.0, (step - config.start_step + 1) / max(config.ramp_steps, 1))
         factor = ramp * config.interval
-        return factor * config.weight, factor * config.teacher_weight
+        judged = factor * self.model_open
+        return ForcingWeights(
+            free=judged * config.weight,
+            teacher=judged * config.teacher_weight,
+            matching=judged * config.matching_weight,
+            imitation=factor * config.imitation_weight,
+            attention=factor * config.attention_weight,
+        )

@@ -24,6 +24,7 @@ from profforce.config import (
     TrainingBenchConfig,
 )
 from profforce.errors import UserError
+from profforce.training.gates import ForcingWeights
 from profforce.training.pool import PoolBatch
 from profforce.training.step import FreeTexts, differentiate, professor_forcing_step
 
@@ -122,7 +123,7 @@ def test_a_step_is_that_of_the_loop(training: TrainConfig) -> None:
         batch,
         None,
         noise=noise,
-        weights=(0.0, 0.0),
+        weights=ForcingWeights(),
         judge_learns=True,
         crop_generator=torch.Generator(),
         config=training,
@@ -160,7 +161,7 @@ def test_every_way_to_step_does_what_its_name_says(
     seen.clear()
     for form in forms.values():
         form.run()
-    none, on, nothing = (0.0, 0.0), (0.3, 0.0), type(None)
+    none, on, nothing = ForcingWeights(), ForcingWeights(free=0.3), type(None)
     assert dict(zip(forms, seen, strict=True)) == {
         "teacher_forcing": (nothing, on, False, None, None),
         "professor_forcing": (PoolBatch, on, False, None, None),

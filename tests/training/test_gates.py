@@ -3,7 +3,7 @@
 import pytest
 
 from profforce.config import MethodConfig
-from profforce.training.gates import Gates
+from profforce.training.gates import ForcingWeights, Gates
 
 
 def gates(accuracy: float, **changes: float) -> Gates:
@@ -22,10 +22,17 @@ def test_limits(accuracy: float, model_open: bool, discriminator_open: bool) -> 
 
 def test_the_ramp_starts_at_the_start_step_and_ends_at_the_weight() -> None:
     both = gates(0.9)
-    weights = [both.weights(step)[0] for step in range(9, 16)]
+    weights = [both.weights(step).free for step in range(9, 16)]
     assert weights == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2])
-    assert both.weights(20) == pytest.approx((0.2, 0.1))
-    assert gates(0.6).weights(20) == (0.0, 0.0)
+    assert both.weights(20) == ForcingWeights(free=0.2, teacher=0.1)
+    assert gates(0.6).weights(20) == ForcingWeights()
+
+
+def test_the_gate_shuts_out_the_discriminator_but_not_the_expert() -> None:
+    expert = {"imitation_weight": 0.3, "attention_weight": 0.7, "matching_weight": 0.5}
+    assert gates(0.6, **expert).weights(20) == ForcingWeights(imitation=0.3, attention=0.7)
+    assert gates(0.9, **expert).weights(20) == ForcingWeights(0.2, 0.1, 0.5, 0.3, 0.7)
+    assert gates(0.9, **expert).weights(9) == ForcingWeights()
 
 
 def test_the_average_moves_by_its_decay() -> None:
@@ -35,4 +42,4 @@ def test_the_average_moves_by_its_decay() -> None:
 
 
 def test_terms_that_come_less_often_weigh_as_many_times_as_much() -> None:
-    assert gates(0.9, interval=4).weights(20) == pytest.approx((0.8, 0.4))
+    assert gates(0.9, interval=4).weights(20) == ForcingWeights(0.8, 0.4)
