@@ -1,6 +1,7 @@
 """What a run writes down: ``metrics.jsonl``, TensorBoard and one line for people."""
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from torch.utils.tensorboard import SummaryWriter
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,30 @@ class Reporter(Protocol):
 
     def __call__(self, report: Report, /) -> None:
         """Take in the state of the run; called at every logged step."""
+
+
+class LogReporter:
+    """One plain line at most every ten seconds, for pipes and log files."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __call__(self, report: Report) -> None:
+        """Log the state of the run, if it is time to."""
+        now = time.monotonic()
+        if now - self.last < 10 and report.step != report.steps:
+            return
+        self.last = now
+        log.info(
+            "step %d/%d epoch %d loss %.4f %.2f steps/s ETA %s%s",
+            report.step,
+            report.steps,
+            report.epoch,
+            report.loss,
+            report.steps_a_second,
+            clock(report.eta_s),
+            f"; {report.note}" if report.note else "",
+        )
 
 
 class RunLog:

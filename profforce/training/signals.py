@@ -6,12 +6,31 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
 
+import torch
+
+from profforce.training.distributed import Team
+
 
 class StopFlag:
     """Number of the signal that asked the run to end, or None."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+
+    def none_stops(self, team: Team, over: bool) -> bool:
+        """Whether all processes go on; a signal that came to any of them has come to all.
+
+        Args:
+            team: who has to agree.
+            over: the time is, by the first one's clock.
+        """
+        mine = [self.signal == signal.SIGINT, self.signal == signal.SIGTERM, over and team.is_first]
+        interrupted, ended, late = team.summed(
+            torch.tensor(mine, dtype=torch.float64), "whether to go on"
+        ).tolist()
+        if interrupted or ended:
+            self.signal = int(signal.SIGINT if interrupted else signal.SIGTERM)
+        return not (interrupted or ended or late)
 
 
 @contextmanager
