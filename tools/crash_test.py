@@ -1,9 +1,10 @@
 """Kill a training again and again, resume it each time, and compare it with one left alone.
 
-python tools/crash_test.py --kills 50 [--seed 0] [--steps 24]
+python tools/crash_test.py --kills 50 [--processes 2] [--seed 0] [--steps 24]
 
-A tiny professor-forcing training, whose pools are begun ahead, runs in a process of its own and
-gets SIGKILL: half of the times at a random moment, else while a checkpoint is being written. When
+A tiny professor-forcing training, whose pools are begun ahead, runs in processes of its own and
+gets SIGKILL: half of the times at a random moment, else while a checkpoint is being written. Of
+several processes all are killed, or one, whereupon the others have to end by themselves. When
 it ends in spite of that, the next round starts anew, until all kills are done. Every logged value
 (losses, gradient norms, pool, scores) and the final weights must be those of the uninterrupted
 run, to the bit. Prints one JSON line; exit 1 when something differs.
@@ -13,7 +14,9 @@ import argparse
 import json
 import logging
 import multiprocessing
+import os
 import random
+import socket
 import sys
 import tempfile
 import time
@@ -41,6 +44,7 @@ from profforce.config import (
 from profforce.data.prepare import prepare
 from profforce.errors import UserError
 from profforce.models.checkpoint import DIGESTS, WEIGHTS, find_checkpoint, load_meta
+from profforce.training.distributed import joined
 from profforce.training.loop import train
 
 UNEQUAL = ("time/", "mem/")
@@ -56,8 +60,11 @@ class Outcome:
     kills: int = 0
     while_writing: int = 0
     """Of those, with a checkpoint half-written."""
+    of_one: int = 0
+    """Of those, of one among several processes."""
     lost_all: int = 0
     """Of those, before the first checkpoint: started again instead of resumed."""
+    processes: int = 1
     rounds: int = 0
     steps: int = 0
     differences: list[str] = field(default_factory=list)
@@ -103,23 +110,75 @@ def settings_of(corpus: Path, steps: int) -> TrainConfig:
     )
 
 
-def live(config: TrainConfig, run: Path) -> None:
-    """One life of a run, in its own process: from its last checkpoint to the end or to the kill."""
-    logging.basicConfig(filename=run.with_suffix(".log"), level=logging.INFO)
+@dataclass(frozen=True)
+class Life:
+    """The processes that train a run together, from its last checkpoint to the end or the kill."""
+
+    processes: list[BaseProcess]
+
+    def join(self, patience_s: float | None = None) -> None:
+        """Wait for the first process to end."""
+        self.processes[0].join(patience_s)
+
+    def is_alive(self) -> bool:
+        """Whether none has ended."""
+        return all(process.is_alive() for process in self.processes)
+
+    def kill(self, which: int | None) -> None:
+        """Kill all or one; the others must then end without help."""
+        for process in self.processes if which is None else [self.processes[which]]:
+            process.kill()
+        for process in self.processes:
+            process.join(PATIENCE_S)
+            if process.exitcode is None:
+                self.kill(None)
+                raise RuntimeError("a process went on though another one of its run was killed")
+
+    @property
+    def exitcodes(self) -> list[int | None]:
+        """Of all; negative for a signal."""
+        return [process.exitcode for process in self.processes]
+
+
+def live(config: TrainConfig, run: Path, resume: bool, place: dict[str, str]) -> None:
+    """One process of a life; ``place`` says to torch.distributed which of how many it is."""
+    rank = int(place["RANK"])
+    name = f"{run.name}.log" if rank == 0 else f"{run.name}.{rank}.log"
+    logging.basicConfig(
+        filename=run.with_name(name), level=logging.INFO if rank == 0 else logging.ERROR
+    )
+    os.environ.update(place)
     try:
-        train(config, run, resume=any((run / "checkpoints").glob("step-*")))
+        if place["WORLD_SIZE"] == "1":
+            train(config, run, resume=resume)
+            return
+        with joined(config.device, PATIENCE_S / 120) as team:
+            train(config, run, resume=resume, team=team)
     except UserError as err:
         logging.exception("refused")
         raise SystemExit(1) from err
 
 
-def born(config: TrainConfig, run: Path) -> BaseProcess:
+def born(config: TrainConfig, run: Path, processes: int = 1) -> Life:
     """Start a life; forked from a server that has PyTorch loaded already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["profforce.training.loop"])
-    process = context.Process(target=live, args=(config, run), daemon=True)
-    process.start()
-    return process
+    resume = any((run / "checkpoints").glob("step-*"))
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = []
+    for rank in range(processes):
+        place = {**where, "RANK": str(rank), "WORLD_SIZE": str(processes)}
+        given = (config, run, resume, place)
+        started.append(context.Process(target=live, args=given, daemon=True))
+        started[-1].start()
+    return Life(started)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens to."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def half_written(run: Path) -> bool:
@@ -127,7 +186,7 @@ def half_written(run: Path) -> bool:
     return any((run / "checkpoints").glob(".step-*.partial"))
 
 
-def wait_for_writing(process: BaseProcess, run: Path, times: int) -> None:
+def wait_for_writing(process: Life, run: Path, times: int) -> None:
     """Return in the midst of the ``times``-th checkpoint that is written from now on."""
     seen, before = 0, half_written(run)
     while process.is_alive():
@@ -139,27 +198,31 @@ def wait_for_writing(process: BaseProcess, run: Path, times: int) -> None:
         time.sleep(POLL_S)
 
 
-def finish(process: BaseProcess, run: Path) -> None:
+def finish(life: Life, run: Path) -> None:
     """Wait for a life to end by itself; raises when it failed."""
-    process.join(PATIENCE_S)
-    if process.exitcode != 0:
-        process.kill()
-        log = run.with_suffix(".log").read_text(encoding="utf-8")
-        raise RuntimeError(f"a run ended with exit code {process.exitcode}:\n{log[-2000:]}")
+    for process in life.processes:
+        process.join(PATIENCE_S)
+    codes = life.exitcodes
+    if any(codes):
+        life.kill(None)
+        log = run.with_name(f"{run.name}.log").read_text(encoding="utf-8")
+        raise RuntimeError(f"a run ended with exit codes {codes}:\n{log[-2000:]}")
 
 
-def strike(process: BaseProcess, run: Path, whole_s: float, source: random.Random) -> bool:
-    """Kill a life at a moment drawn from ``source``; false if it had ended before."""
+def strike(life: Life, run: Path, whole_s: float, source: random.Random, which: int | None) -> bool:
+    """Kill a life, or one of its processes, at a moment drawn from ``source``.
+
+    Returns false if it had ended before.
+    """
     if source.random() < 0.5:
-        process.join(source.uniform(0, whole_s / 2))
+        life.join(source.uniform(0, whole_s / 2))
     else:
-        wait_for_writing(process, run, source.randint(1, 4))
+        wait_for_writing(life, run, source.randint(1, 4))
         time.sleep(source.uniform(0, 0.01))
-    process.kill()
-    process.join()
-    if process.exitcode == -9:
+    life.kill(which)
+    if -9 in life.exitcodes:
         return True
-    finish(process, run)
+    finish(life, run)
     return False
 
 
@@ -169,12 +232,16 @@ def one_round(
     """A run that is killed up to ``most`` times and then left to reach its end."""
     out.rounds += 1
     for _ in range(most):
-        if not strike(born(config, run), run, whole_s, source):
+        which = None
+        if out.processes > 1 and source.random() < 0.5:
+            which = source.randrange(out.processes)
+        if not strike(born(config, run, out.processes), run, whole_s, source, which):
             return
         out.kills += 1
+        out.of_one += which is not None
         out.while_writing += half_written(run)
         out.lost_all += not any((run / "checkpoints").glob("step-*"))
-    finish(born(config, run), run)
+    finish(born(config, run, out.processes), run)
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
@@ -193,21 +260,21 @@ def differences(whole: Path, parts: Path) -> list[str]:
     last = [load_meta(find_checkpoint(run, "last")) for run in (whole, parts)]
     if last[0][DIGESTS][WEIGHTS] != last[1][DIGESTS][WEIGHTS]:
         found.append(f"weights of step {last[0]['step']} != weights of step {last[1]['step']}")
-    log = parts.with_suffix(".log").read_text(encoding="utf-8")
+    log = parts.with_name(f"{parts.name}.log").read_text(encoding="utf-8")
     found += [line for line in log.splitlines() if "WARNING" in line]
     return [f"{parts.name}: {line}" for line in found]
 
 
-def crash_test(folder: Path, kills: int, *, seed: int, steps: int) -> Outcome:
+def crash_test(folder: Path, kills: int, *, seed: int, steps: int, processes: int = 1) -> Outcome:
     """Kill trainings in ``folder`` ``kills`` times in all and compare each with a whole one."""
     config = settings_of(folder / "corpus", steps)
     prepare(config.data, TextConfig(), config.mel)
     whole, again = folder / "whole", folder / "again"
-    finish(born(config, whole), whole)
+    finish(born(config, whole, processes), whole)
     began = time.perf_counter()  # of a run that finds PyTorch loaded and the features made
-    finish(born(config, again), again)
+    finish(born(config, again, processes), again)
     whole_s = time.perf_counter() - began
-    out = Outcome(steps=steps, differences=differences(whole, again))
+    out = Outcome(processes=processes, steps=steps, differences=differences(whole, again))
     source = random.Random(seed)
     while out.kills < kills:
         run = folder / f"round-{out.rounds + 1}"
@@ -220,13 +287,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0 if every killed run equals the uninterrupted one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=24)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        out = crash_test(Path(folder), args.kills, seed=args.seed, steps=args.steps)
+        settings = {"seed": args.seed, "steps": args.steps, "processes": args.processes}
+        out = crash_test(Path(folder), args.kills, **settings)
         print(json.dumps({**asdict(out), "seconds": round(time.perf_counter() - began, 1)}))
     return 1 if out.differences else 0
 

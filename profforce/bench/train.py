@@ -101,7 +101,7 @@ class TrainSuite:
         made: dict[Free, PoolBatch | FreeTexts | None] = {
             Free.none: None,
             Free.pool: steps.generate(size).draw(size, device),
-            Free.within: steps.state.texts_to_speak(0),
+            Free.within: steps.state.texts_to_speak(steps.state.choose_texts(0), 0),
         }
         # the optimizers' states are made here
         steps.take(KINDS["professor_forcing"], steps.batch([0]), made[Free.pool])

@@ -5,17 +5,15 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from profforce.config import MethodName, TrainConfig
-from profforce.data.batch import Batch, collate
+from profforce.data.batch import Batch
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.dataset import MelDataset
 from profforce.data.sampler import BucketSampler
@@ -23,6 +21,7 @@ from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
 from profforce.runs import refuse_used
+from profforce.training.distributed import ALONE, Team, local_device
 from profforce.training.faults import (
     MOST_IN_A_ROW,
     DivergedError,
@@ -31,12 +30,13 @@ from profforce.training.faults import (
     tell_skipped,
 )
 from profforce.training.gap import Reading, fixed_sentences, measure_gap
-from profforce.training.logs import Pace, Report, Reporter, RunLog, clock
+from profforce.training.logs import LogReporter, Pace, Report, Reporter, RunLog
 from profforce.training.optim import clip_gradients
+from profforce.training.plan import Part, own_batches, plan_step
 from profforce.training.pool import PoolBatch
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.show import show_reading
-from profforce.training.signals import StopFlag, sigint_blocked, stop_on_signals
+from profforce.training.signals import StopFlag, stop_on_signals
 from profforce.training.state import TrainState, detached, parameters_in_millions
 from profforce.training.step import (
     FreeTexts,
@@ -46,13 +46,18 @@ from profforce.training.step import (
 )
 
 log = logging.getLogger(__name__)
-FORCED = ("gan/", "free/")
+FORCED = ("gan/", "free/", "imitation/")
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """What a disk that takes no more says."""
 
 
 def train(
-    cfg: TrainConfig, run_dir: Path, *, resume: bool = False, report: Reporter | None = None
+    cfg: TrainConfig,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    report: Reporter | None = None,
+    team: Team = ALONE,
 ) -> float:
     """Train as ``cfg`` says into ``run_dir``; returns the last free-running score.
 
@@ -61,26 +66,28 @@ def train(
         run_dir: gets ``checkpoints/ samples/ tb/ metrics.jsonl``.
         resume: continue from the run's last checkpoint, to the bit.
         report: shows progress; plain log lines when None.
+        team: the processes that train together, each of which calls this.
 
     Raises:
         UserError: for anything a person can mend.
+        LostError: if the processes no longer go together.
         SaveError: if the run folder takes no more writing.
         SystemExit: 128 + the signal's number, after saving, when a signal ended the run.
     """
     if cfg.trainer.num_threads:
         torch.set_num_threads(cfg.trainer.num_threads)
     torch.use_deterministic_algorithms(cfg.trainer.deterministic)
-    device = choose_device(cfg.device)
-    corpus = load_corpus(cfg.data, cfg.text, cfg.mel)
+    device = choose_device(cfg.device if team.size == 1 else local_device(cfg.device))
+    corpus = _corpus_of(cfg, team)
     if not cfg.model.num_speakers and len(corpus.speakers) > 1:
         cfg = replace(cfg, model=replace(cfg.model, num_speakers=len(corpus.speakers)))
-    run_dir.mkdir(parents=True, exist_ok=True)
-    state = TrainState(cfg, corpus, device)
+    state = TrainState(cfg, corpus, device, team)
     if resume:
-        state.load(recover(run_dir))
+        state.load(team.from_first("looking for a checkpoint", lambda: recover(run_dir)))
     else:
-        refuse_used(run_dir)
+        team.from_first("making the run folder", lambda: _claim(run_dir))
         state.begin()
+        state.share_weights()
     log.info(
         "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
         describe(device),
@@ -97,8 +104,8 @@ def train(
             *(state.step, cfg.trainer.steps, run_dir, 2 * state.step),
         )
         return float("nan") if state.score is None else state.score
-    with stop_on_signals() as flag, _records(run_dir, state.step) as run_log:
-        _Loop(state, run_dir, run_log, report or _LogReporter()).run(flag)
+    with stop_on_signals() as flag, _records(run_dir, state) as run_log:
+        _Loop(state, run_dir, run_log, report or LogReporter()).run(flag)
     if flag.signal is not None:
         name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
         log.info(
@@ -109,11 +116,32 @@ def train(
     return float("nan") if state.score is None else state.score
 
 
+def _corpus_of(cfg: TrainConfig, team: Team) -> Corpus:
+    """The corpus; features are made by one process, before the others look for them."""
+    found: list[Corpus] = []
+
+    def load() -> None:
+        found.append(load_corpus(cfg.data, cfg.text, cfg.mel))
+
+    team.from_first("reading the corpus", load)
+    if not found:
+        load()
+    return found[0]
+
+
+def _claim(run_dir: Path) -> None:
+    refuse_used(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
-def _records(run_dir: Path, step: int) -> Iterator[RunLog]:
-    """The run's records; a full disk under them is one line."""
+def _records(run_dir: Path, state: TrainState) -> Iterator[RunLog | None]:
+    """The run's records, kept by one process; a full disk under them is one line."""
+    if not state.team.is_first:
+        yield None
+        return
     try:
-        run_log = RunLog(run_dir, step)
+        run_log = RunLog(run_dir, state.step)
         try:
             yield run_log
         finally:
@@ -132,8 +160,12 @@ def _records(run_dir: Path, step: int) -> Iterator[RunLog]:
 class _Loop:
     """Steps, and what happens between them."""
 
-    def __init__(self, state: TrainState, run_dir: Path, run_log: RunLog, report: Reporter) -> None:
+    def __init__(
+        self, state: TrainState, run_dir: Path, run_log: RunLog | None, report: Reporter
+    ) -> None:
+        """``run_log`` is None in all processes but the first."""
         self.state, self.run_dir, self.run_log, self.report = state, run_dir, run_log, report
+        self.team = state.team
         self.config = state.config
         self.device = state.device
         self.fixed = fixed_sentences(state.corpus.valid, self.config.trainer.num_eval_sentences).to(
@@ -148,10 +180,12 @@ class _Loop:
         """Train until the last step, the time limit or a signal; the end is always saved."""
         trainer, state = self.config.trainer, self.state
         pace = Pace(state.step, trainer.steps)
-        batches = endless_batches(state.corpus, self.sampler, state.batches_drawn, self.config)
+        batches = own_batches(
+            state.corpus, self.sampler, state.batches_drawn, self.config, self.team
+        )
         limit_s = float("inf") if trainer.max_minutes is None else 60 * trainer.max_minutes
         saved = state.step if state.step else -1
-        while state.step < trainer.steps and flag.signal is None and pace.elapsed_s < limit_s:
+        while state.step < trainer.steps and flag.none_stops(self.team, pace.elapsed_s >= limit_s):
             scalars = self._optimizer_step(batches)
             step = state.step
             last = step == trainer.steps
@@ -185,16 +219,17 @@ class _Loop:
     def _optimizer_step(self, batches: Iterator[Batch]) -> dict[str, torch.Tensor]:
         state, trainer = self.state, self.config.trainer
         began = time.perf_counter()
-        torch.manual_seed(derived_seed(self.config.seed, "step", state.step))
         self._refresh_pool()
         state.model.train()
         parts: list[dict[str, torch.Tensor]] = []
         ids: list[str] = []
-        for part in range(trainer.accumulate):
+        for part in plan_step(state, self.sampler):
             batch = next(batches)
             ids += batch.ids
-            parts.append(differentiate(self._losses(batch, part), trainer.accumulate))
-        scalars = {name: torch.stack([p[name] for p in parts]).mean(0) for name in parts[0]}
+            torch.manual_seed(derived_seed(self.config.seed, "step", part.number))
+            parts.append(differentiate(self._losses(batch, part)))
+        scalars = self._summed(parts)
+        self.team.sum_gradients((state.model, state.judges))
         loss, norm = scalars["loss/total"], clip_gradients(state.model, trainer.clip_norm)
         scalars["loss/gradient_norm"] = norm
         taken = all_finite((loss, norm, gradient_norm(state.judges).to(norm.device)))
@@ -202,23 +237,27 @@ class _Loop:
             self.forced |= {name: x for name, x in scalars.items() if name.startswith(FORCED)}
             state.learn(scalars.get("gan/accuracy"))
         else:
-            tell_skipped(state.step + 1, loss, norm, ids)
+            everyone = self.team.gathered("what was skipped", ids)
+            tell_skipped(state.step + 1, loss, norm, [name for ids in everyone for name in ids])
         state.skips.count(taken=taken)
         state.pass_on()
         self._spent("time/step_s", began)
         return scalars
 
-    def _losses(self, batch: Batch, part: int) -> Iterator[StepLoss]:
-        state, config = self.state, self.config
+    def _summed(self, parts: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Scalars of the whole step, of which each part has its share."""
+        names = sorted(parts[0])
+        own = torch.stack([torch.stack([p[name].float() for name in names]) for p in parts]).sum(0)
+        return dict(zip(names, self.team.summed(own, "the losses"), strict=True))
+
+    def _losses(self, batch: Batch, part: Part) -> Iterator[StepLoss]:
+        state, config, number = self.state, self.config, part.number
         batch = batch.to(self.device)
-        number = state.step * config.trainer.accumulate + part
-        state.batches_drawn += 1
         pool: PoolBatch | FreeTexts | None = None
         if state.forces and config.method.name == MethodName.through_time:
-            pool = state.texts_to_speak(number)
+            pool = state.texts_to_speak(part.free, number)
         elif state.forces:
-            size, frames = config.pool_batch_size, config.pool_max_frames
-            pool = state.pool.draw(size, self.device, max_frames=frames)
+            pool = state.pool.batch(part.free, self.device)
         return professor_forcing_step(
             state.model,
             state.discriminator,
@@ -230,6 +269,7 @@ class _Loop:
             judge_learns=state.gates.discriminator_open,
             crop_generator=generator(config.seed, "crop", number),
             config=config,
+            shares=part.shares,
         )
 
     def _refresh_pool(self) -> None:
@@ -252,12 +292,15 @@ class _Loop:
             values |= state.pool.summary(step)
         if "gan/accuracy" in values:
             values["gan/accuracy_average"] = state.gates.accuracy
-            values["gan/weight"] = state.gates.weights(step)[0]
+            values["gan/weight"] = state.gates.weights(step).free
         if self.device.type == "cuda":
-            values["mem/peak_mib"] = torch.cuda.max_memory_allocated(self.device) / 2**20
+            peak = torch.cuda.max_memory_allocated(self.device) / 2**20
         else:
-            values["mem/peak_mib"] = peak_memory_mib()
+            peak = peak_memory_mib()
+        values["mem/peak_mib"] = self.team.largest(peak, "their memory")
         self.seconds, self.forced = {}, {}
+        if self.run_log is None:
+            return
         self.run_log.write(step, values)
         note = "" if state.score is None else f"free-running score {state.score:.3f}"
         self.report(
@@ -273,15 +316,21 @@ class _Loop:
         )
 
     def _evaluate(self, step: int) -> None:
+        """Read the gap, in one process for all."""
+        self.state.score = self.team.from_first(
+            f"evaluating step {step}", lambda: self._reading(step)
+        )
+
+    def _reading(self, step: int) -> float:
         began = time.perf_counter()
-        state = self.state
+        state, run_log = self.state, self.run_log
+        assert run_log is not None
         reading: Reading = measure_gap(state.sampling_model, self.fixed, self.config.freerun)
-        state.score = reading.score
         factor = self.config.model.reduction_factor
         if math.isfinite(reading.score):
-            show_reading(reading, step, self.run_dir, self.run_log.board, state.corpus, factor)
+            show_reading(reading, step, self.run_dir, run_log.board, state.corpus, factor)
         seconds = time.perf_counter() - began
-        self.run_log.write(step, {**reading.scalars, "time/evaluate_s": seconds})
+        run_log.write(step, {**reading.scalars, "time/evaluate_s": seconds})
         log.info(
             "step %d: DTW mel distance free-running %.3f, teacher-forced %.3f; %.0f %% stopped",
             step,
@@ -289,32 +338,10 @@ class _Loop:
             reading.scalars["gap/teacher_forced_dtw"],
             100 * reading.scalars["gap/stopped_fraction"],
         )
+        return reading.score
 
     def _spent(self, name: str, began: float) -> None:
         self.seconds[name] = time.perf_counter() - began
-
-
-class _LogReporter:
-    """One plain line at most every ten seconds, for pipes and log files."""
-
-    def __init__(self) -> None:
-        self.last = 0.0
-
-    def __call__(self, report: Report) -> None:
-        now = time.monotonic()
-        if now - self.last < 10 and report.step != report.steps:
-            return
-        self.last = now
-        log.info(
-            "step %d/%d epoch %d loss %.4f %.2f steps/s ETA %s%s",
-            report.step,
-            report.steps,
-            report.epoch,
-            report.loss,
-            report.steps_a_second,
-            clock(report.eta_s),
-            f"; {report.note}" if report.note else "",
-        )
 
 
 def build_sampler(dataset: MelDataset, config: TrainConfig) -> BucketSampler:
@@ -330,28 +357,12 @@ def build_sampler(dataset: MelDataset, config: TrainConfig) -> BucketSampler:
                 trainer.max_frames * config.mel.hop_length / config.mel.sample_rate,
             )
     return BucketSampler(
-        dataset.num_frames, trainer.batch_size, config.seed, max_frames=trainer.max_frames
+        dataset.num_frames,
+        trainer.batch_size,
+        config.seed,
+        max_frames=trainer.max_frames,
+        chunks=dataset.chunks(config.data.shuffle_buffer),
     )
-
-
-def endless_batches(
-    corpus: Corpus, sampler: BucketSampler, drawn: int, config: TrainConfig
-) -> Iterator[Batch]:
-    """Batches for ever, from the ``drawn``-th on: the order is a function of seed and epoch."""
-    epoch, position = divmod(drawn, len(sampler))
-    while True:
-        loader: DataLoader[Any] = DataLoader(
-            corpus.train,
-            batch_sampler=sampler.batches(epoch)[position:],
-            collate_fn=collate,
-            num_workers=config.data.num_workers,
-            generator=torch.Generator(),  # its own, so that a resume draws what the run drew
-            multiprocessing_context="spawn" if config.data.num_workers else None,
-        )
-        with sigint_blocked():
-            batches = iter(loader)
-        yield from batches
-        epoch, position = epoch + 1, 0
 
 
 def peak_memory_mib() -> float:

@@ -11,18 +11,24 @@ import copy
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
 from profforce.models.free_run import workspace_bytes
 from profforce.models.mirror import Mirror, resolve_precision
+from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
+from profforce.training.distributed import ALONE, Team
+from profforce.training.imitation import Expert, next_frames
 from profforce.training.seeds import derived_seed, generator
 
 log = logging.getLogger(__name__)
@@ -37,6 +43,8 @@ class PoolBatch:
     """Texts of the corpus with *generated* mels ``[B, T, M]``: the frames that were fed back."""
     noise: PrenetNoise
     """The prenet's noise of the free run, so that the pass repeats its behaviour."""
+    expert: Expert | None = None
+    """What should have followed, if the pool was made to imitate."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Samples:
     """``[T, M]`` each, on the CPU."""
     stopped: list[bool] = field(default_factory=list)
     """Whether the stop head ended it."""
+    next_frames: list[Tensor] = field(default_factory=list)
+    """``[U]`` each, where an expert would go on; none without imitation."""
     workspace_mib: float = 0.0
     """Most memory that was held to generate them, as estimated."""
 
@@ -60,14 +70,35 @@ class Samples:
 class SamplePool:
     """G generated utterances, each with its age and whether it stopped by itself."""
 
-    def __init__(self, config: FreerunConfig, dataset: MelDataset, seed: int) -> None:
+    def __init__(
+        self,
+        config: FreerunConfig,
+        dataset: MelDataset,
+        seed: int,
+        *,
+        imitates: bool = False,
+        team: Team = ALONE,
+    ) -> None:
+        """A pool that is empty yet.
+
+        Args:
+            config: its sizes and how it is made.
+            dataset: texts to say.
+            seed: of choice, noise and order.
+            imitates: lay the recordings on the samples, for an expert's word on them.
+            team: each process makes a part, and all get the whole.
+        """
+        self.team = team
         self.config = config
+        self.imitates = imitates
         self.dataset = dataset
         self.seed = seed
         self.samples = Samples()
         self.draws = 0
         self._pending: Future[Samples] | None = None
-        """What was begun ahead of its need."""
+        """This process's part of what was begun ahead of its need."""
+        self._ahead: Samples | None = None
+        """All of it, once it was waited for."""
         self._worker: ThreadPoolExecutor | None = None
 
     def is_due(self, step: int, start_step: int) -> bool:
@@ -76,7 +107,7 @@ class SamplePool:
 
     def refresh(self, mirror: Mirror, step: int, device: torch.device) -> None:
         """Let the model speak G texts of the corpus by itself, now."""
-        self._take(self._generate(mirror, step, step, device))
+        self._take(self._joined(self._generate(mirror, step, step, device)))
 
     def begin(self, mirror: Mirror, step: int, device: torch.device) -> None:
         """Begin at ``step`` what :meth:`advance` takes over ``ahead`` steps later."""
@@ -92,10 +123,9 @@ class SamplePool:
     def advance(self, mirror: Mirror, step: int, start_step: int, device: torch.device) -> bool:
         """Do what has to be done before ``step``; whether the pool is new."""
         new = False
-        if step >= start_step and (self.is_due(step, start_step) or not self.samples.mels):
-            made = None if self._pending is None else self._pending.result()
-            self._pending = None
-            if made is not None and made.due == step:
+        if step >= start_step and (self.is_due(step, start_step) or not self._serves(self.samples)):
+            made, self._ahead = self._ready(), None
+            if made is not None and made.due == step and self._serves(made):
                 self._take(made)
             else:
                 self.refresh(mirror, step, device)
@@ -105,7 +135,11 @@ class SamplePool:
         return new
 
     def draw(self, size: int, device: torch.device, *, max_frames: int | None = None) -> PoolBatch:
-        """The next ``size`` utterances (at most G), shuffled anew when all were drawn.
+        """A batch of what :meth:`choose` draws."""
+        return self.batch(self.choose(size, max_frames), device)
+
+    def choose(self, size: int, max_frames: int | None = None) -> list[int]:
+        """Draw the next ``size`` utterances (at most G), shuffled anew when all were drawn.
 
         With ``max_frames`` as many of them, at least one, as stay within it with their padding.
         """
@@ -115,9 +149,26 @@ class SamplePool:
         if max_frames is not None:
             rows = rows[: fitting([len(samples.mels[row]) for row in rows], max_frames)]
         self.draws += len(rows)
+        return rows
+
+    def num_frames(self, rows: list[int]) -> npt.NDArray[np.int64]:
+        """``[G']``, mel frames of these utterances."""
+        return np.array([len(self.samples.mels[row]) for row in rows], dtype=np.int64)
+
+    def batch(self, rows: list[int], device: torch.device) -> PoolBatch:
+        """These utterances of the pool."""
+        samples = self.samples
         items = [self.dataset.item(samples.indices[row], samples.mels[row]) for row in rows]
         noise = self._noise(samples.due, torch.tensor(rows, device=device))
-        return PoolBatch(collate(items).to(device), noise)
+        return PoolBatch(collate(items).to(device), noise, self._expert(rows, device))
+
+    def _expert(self, rows: list[int], device: torch.device) -> Expert | None:
+        samples = self.samples
+        if not samples.next_frames:
+            return None
+        real = collate([self.dataset[samples.indices[row]] for row in rows]).to(device)
+        following = pad_sequence([samples.next_frames[row] for row in rows], batch_first=True)
+        return Expert(real, following.to(device))
 
     def summary(self, step: int) -> dict[str, float]:
         """What is logged under ``pool/``."""
@@ -135,7 +186,8 @@ class SamplePool:
 
     def state_dict(self) -> dict[str, object]:
         """Everything a resume needs, what is under way included; for ``weights_only=True``."""
-        pending = None if self._pending is None else dict(vars(self._pending.result()))
+        ready = self._ready()
+        pending = None if ready is None else dict(vars(ready))
         return {"draws": self.draws, "samples": dict(vars(self.samples)), "pending": pending}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -143,9 +195,11 @@ class SamplePool:
         self.draws = state["draws"]
         self.samples = Samples(**state["samples"])
         self._pending = None
-        if state["pending"] is not None:
-            self._pending = Future()
-            self._pending.set_result(Samples(**state["pending"]))
+        self._ahead = None if state["pending"] is None else Samples(**state["pending"])
+
+    def _serves(self, samples: Samples) -> bool:
+        """Whether there is what a step needs: settings may have changed since they were made."""
+        return bool(samples.mels) and (not self.imitates or bool(samples.next_frames))
 
     def _take(self, samples: Samples) -> None:
         self.samples, self.draws = samples, 0
@@ -158,10 +212,11 @@ class SamplePool:
         limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
         held = workspace_bytes(mirror.model, texts.symbol_lengths, limit) / MIB
         precision = resolve_precision(self.config.precision, mirror.model)
+        mine = limit.argsort(stable=True)[self.team.rank :: self.team.size]
         mels: list[Tensor] = [torch.empty(0)] * len(indices)
         stopped = [False] * len(indices)
         most = 0.0
-        for rows in _within(held, limit, self.config.max_memory_mib):
+        for rows in _within(mine, held, self.config.max_memory_mib):
             longest = int(texts.symbol_lengths[rows].max())
             run = mirror.free_run(
                 texts.symbols[rows, :longest].to(device),
@@ -180,7 +235,44 @@ class SamplePool:
             ):
                 mels[row], stopped[row] = mel[: lengths[place]].clone(), by_head[place]
             most = max(most, float(held[rows].sum()))
-        return Samples(step, due, indices, mels, stopped, most)
+        following = self._lay_recordings(mirror.model, indices, mels) if self.imitates else []
+        return Samples(step, due, indices, mels, stopped, following, most)
+
+    def _lay_recordings(
+        self, model: TransformerTTS, indices: list[int], mels: list[Tensor]
+    ) -> list[Tensor]:
+        mean, std = model.mel_mean.cpu(), model.mel_std.cpu()
+        factor = model.config.reduction_factor
+        return [
+            next_frames((made - mean) / std, (self.dataset[index].mel - mean) / std, factor)
+            if len(made)
+            else made  # of another process
+            for index, made in zip(indices, mels, strict=True)
+        ]
+
+    def _ready(self) -> Samples | None:
+        """What was begun, when all have made their parts of it."""
+        if self._pending is not None:
+            self._ahead, self._pending = self._joined(self._pending.result()), None
+        return self._ahead
+
+    def _joined(self, part: Samples) -> Samples:
+        """The whole of what each process has made a part of; a mel has at least one frame."""
+        parts = self.team.gathered("the sample pool", part)
+        if len(parts) == 1:
+            return part
+        whose = [
+            next(k for k, other in enumerate(parts) if len(other.mels[row]))
+            for row in range(len(part.mels))
+        ]
+        rows = list(enumerate(whose))
+        return replace(
+            part,
+            mels=[parts[k].mels[row] for row, k in rows],
+            stopped=[parts[k].stopped[row] for row, k in rows],
+            next_frames=[parts[k].next_frames[row] for row, k in rows] if self.imitates else [],
+            workspace_mib=max(other.workspace_mib for other in parts),
+        )
 
     def _choose(self, due: int) -> list[int]:
         """G indices without replacement; more than the corpus has start over."""
@@ -210,14 +302,15 @@ def fitting(lengths: Sequence[float], max_frames: int) -> int:
     return len(lengths)
 
 
-def _within(held: Tensor, limit: Tensor, budget: float) -> Iterator[Tensor]:
-    """Utterances in parts of like length, each within ``budget`` or of one utterance."""
+def _within(rows: Tensor, held: Tensor, budget: float) -> Iterator[Tensor]:
+    """``rows`` in parts, each within ``budget`` of what is ``held`` for them, or of one row."""
     part: list[int] = []
     total = 0.0
-    for row in limit.argsort(stable=True).tolist():
+    for row in rows.tolist():
         if part and total + float(held[row]) > budget:
             yield torch.tensor(part)
             part, total = [], 0.0
         part.append(row)
         total += float(held[row])
-    yield torch.tensor(part)
+    if part:
+        yield torch.tensor(part)

@@ -26,6 +26,7 @@ from profforce.models.segments import check_segments
 from profforce.models.through_time import check_through_time
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
+from profforce.training.distributed import ALONE, Team
 from profforce.training.faults import Skips, check_weights
 from profforce.training.gates import Gates
 from profforce.training.optim import (
@@ -45,7 +46,10 @@ log = logging.getLogger(__name__)
 class TrainState:
     """Models, optimizers, schedules, gates, pool and counters of one run."""
 
-    def __init__(self, config: TrainConfig, corpus: Corpus, device: torch.device) -> None:
+    def __init__(
+        self, config: TrainConfig, corpus: Corpus, device: torch.device, team: Team = ALONE
+    ) -> None:
+        self.team = team
         torch.manual_seed(derived_seed(config.seed, "init", 0))
         self.config, self.corpus, self.device = config, corpus, device
         num_mels, trainer = corpus.mel.num_mels, config.trainer
@@ -69,11 +73,13 @@ class TrainState:
             self.judges.parameters(), lr=config.discriminator.lr, betas=(0.5, 0.99), fused=True
         )
         self.gates = Gates(config.method)
-        self.pool = SamplePool(config.freerun, corpus.train, config.seed)
+        self.pool = SamplePool(
+            config.freerun, corpus.train, config.seed, imitates=config.method.imitates, team=team
+        )
         self.step = 0
         """Optimizer steps done."""
         self.batches_drawn = 0
-        """Batches taken from the corpus; epoch and position follow from it."""
+        """Batches taken from the corpus by all processes; epoch and position follow from it."""
         self.skips = Skips()
         self.score: float | None = None
         """The last free-running score, lower is better."""
@@ -86,15 +92,20 @@ class TrainState:
         active = method.name != MethodName.teacher_forcing and since >= 0
         return active and since % method.interval == 0
 
-    def texts_to_speak(self, number: int) -> FreeTexts:
-        """Texts of the corpus, drawn without replacement and anew for each ``number``."""
+    def choose_texts(self, number: int) -> list[int]:
+        """Positions in the corpus, drawn without replacement and anew for each ``number``."""
         seed, corpus = self.config.seed, self.corpus.train
         size = self.config.pool_batch_size
         order = torch.randperm(len(corpus), generator=generator(seed, "texts", number))
         if (frames := self.config.pool_max_frames) is not None:
             longest = corpus.num_frames[order[:size].numpy()] * self.config.freerun.max_length_ratio
             size = fitting(longest.tolist(), frames)
-        batch = collate([corpus[i] for i in order[:size].tolist()]).to(self.device)
+        return order[:size].tolist()
+
+    def texts_to_speak(self, positions: list[int], number: int) -> FreeTexts:
+        """These texts of the corpus, with the noise of batch ``number``."""
+        seed, corpus = self.config.seed, self.corpus.train
+        batch = collate([corpus[i] for i in positions]).to(self.device)
         rows = torch.arange(len(batch), device=self.device)
         return FreeTexts(batch, PrenetNoise(derived_seed(seed, "texts-noise", number), rows))
 
@@ -127,6 +138,10 @@ class TrainState:
         if self.average is not None:
             self.average.module.load_state_dict(self.model.state_dict())
 
+    def share_weights(self) -> None:
+        """Let all processes start from those of the first."""
+        self.team.share_weights((self.model, self.sampling_model, self.judges))
+
     def learn(self, told: Tensor | None) -> None:
         """Let the gradients change weights, averages and gates.
 
@@ -151,7 +166,7 @@ class TrainState:
         self.step += 1
 
     def save(self, run_dir: Path) -> Path:
-        """Write a checkpoint and remove those no longer wanted.
+        """Write a checkpoint, in one process for all, and remove those no longer wanted.
 
         Raises:
             DivergedError: if weights are not numbers; then nothing is written.
@@ -164,10 +179,15 @@ class TrainState:
         corpus = self.corpus
         meta = checkpoint_meta(self.model, corpus.mel, corpus.tokenizer, corpus.speakers)
         meta["score"] = self.score
-        weights = self.sampling_model.state_dict()
-        path = save_checkpoint(folder, self.step, weights, self._state(), meta)
-        prune(folder, trainer.keep_last, trainer.keep_best)
-        return path
+        weights, state = self.sampling_model.state_dict(), self._state()
+
+        def write() -> Path:
+            path = save_checkpoint(folder, self.step, weights, state, meta)
+            prune(folder, trainer.keep_last, trainer.keep_best)
+            return path
+
+        self.team.require_equal(f"the weights of step {self.step}", checksum(self.model))
+        return self.team.from_first(f"saving step {self.step}", write)
 
     def load(self, checkpoint: Path) -> None:
         """Continue from ``checkpoint`` exactly where it was written.
@@ -243,6 +263,7 @@ class TrainState:
         return {
             "seed": str(self.config.seed),
             "device": self.device.type,
+            "processes": str(self.team.size),
             "threads": str(torch.get_num_threads()) if self.device.type == "cpu" else "",
             "torch": str(torch.__version__),
             "attention": kernel_in_use(self.device).partition(",")[0],
@@ -267,6 +288,12 @@ class TrainState:
         self.score = state["score"]
         self.skips = Skips(**state.get("skips", {}))  # older runs ended at the first
         self._tell_what_changed(state.get("circumstances", {}))
+
+
+def checksum(module: nn.Module) -> str:
+    """Changes with any value of the parameters, with near certainty; a few bytes to compare."""
+    values = [p.detach().double() for p in module.parameters()]
+    return float(torch.stack([value.norm() for value in values]).sum()).hex()
 
 
 def parameters_in_millions(module: nn.Module) -> float:

@@ -1,27 +1,25 @@
 """One step of professor forcing, as a pure function of its inputs."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from profforce.config import TrainConfig
 from profforce.data.batch import Batch
-from profforce.models.discriminator import (
-    Discriminator,
-    LengthDiscriminator,
-    accuracy,
-    behaviour,
-    gan_loss,
-)
+from profforce.models.discriminator import Discriminator, LengthDiscriminator
 from profforce.models.losses import reconstruction_losses
 from profforce.models.through_time import ThroughTime, run_through_time
 from profforce.models.transformer import TeacherForced, TransformerTTS
 from profforce.nn.noise import PrenetNoise
-from profforce.training.crops import paired_crops
+from profforce.training.adversary import behaviours, fooling, judging
+from profforce.training.gates import ForcingWeights
+from profforce.training.imitation import attention_loss, imitation_loss
+from profforce.training.inputs import disturbed
+from profforce.training.passes import teacher_forced
 from profforce.training.pool import PoolBatch
+from profforce.training.shares import WHOLE, Shares, weighed
 
 
 @dataclass(frozen=True)
@@ -52,94 +50,76 @@ def professor_forcing_step(
     pool: PoolBatch | FreeTexts | None,
     *,
     noise: PrenetNoise,
-    weights: tuple[float, float],
+    weights: ForcingWeights,
     judge_learns: bool,
     crop_generator: torch.Generator,
     config: TrainConfig,
+    shares: Shares = WHOLE,
 ) -> Iterator[StepLoss]:
-    """Losses of a real batch and, with a pool, of professor forcing (arXiv:1610.09038, eq. 2-4).
+    """Losses of a real batch and, with a pool, of professor forcing.
 
-    The batch model runs teacher-forced once on the real frames and once on frames it made itself;
-    the discriminator tells the two behaviours apart and the model learns to make them alike. The
-    losses come one after the other, so that the graph of one pass is gone before the next is
-    built: the memory is that of one pass. (Only C_t > 0 needs both at once.)
+    The batch model runs teacher-forced once on the real frames and once on frames it made itself.
+    Of the second pass it learns from an expert what to say next (:mod:`.imitation`), from a
+    discriminator to behave as on the real frames (:mod:`.adversary`). The losses come one after the
+    other, so that the graph of one pass is gone before the next is built: the memory is that of one
+    pass. (Only C_t > 0 needs both at once.)
 
     Args:
         model: in training mode.
-        discriminator: sees hidden states and outputs in equal-length crops.
+        discriminator: sees behaviour in equal-length crops.
         control: sees where the crops are not zero; accuracy above chance means a leak.
         real: texts and recordings.
         pool: texts and self-made mels, texts to speak now, or None for plain teacher forcing.
         noise: the prenet's noise of the real pass.
-        weights: (C_f, C_t); with both at 0 the pool pass needs no gradient.
+        weights: of the terms; with all at 0 the pool pass needs no gradient.
         judge_learns: discriminator and control get a loss, not only a reading.
         crop_generator: draws the crops.
         config: loss weights and discriminator settings.
+        shares: of the batches in the optimizer step; losses and scalars of all of them add up.
     """
-    to_free, to_teacher = weights
-    real_pass = teacher_forced(model, real, noise)
-    loss, scalars = _reconstruction(model, real_pass, real, config)
-    if pool is None or to_teacher == 0:
+    real_pass = teacher_forced(model, disturbed(model, real, noise, config.trainer), noise)
+    loss, scalars = _reconstruction(model, real_pass, real, config, shares)
+    if pool is None or weights.teacher == 0:
         yield StepLoss(loss, scalars)
         loss, scalars = loss.new_zeros(()), {}
     if pool is None:
         return
 
-    with torch.set_grad_enabled(to_free > 0):
-        free_pass, free_lengths = _free_running(model, pool, config, scalars)
-    behaved, generated, lengths = _crops(
-        model, real_pass, real.mel_lengths, free_pass, free_lengths, crop_generator, config
-    )
-    kind = config.discriminator.loss
-    if to_free > 0 or to_teacher > 0:
-        with frozen(discriminator):
-            fooled = gan_loss(discriminator(generated, lengths), True, kind)
-            loss = loss + to_free * fooled
-            scalars["gan/free_running"] = fooled.detach()
-            if to_teacher > 0:
-                alike = gan_loss(discriminator(behaved, lengths), False, kind)
-                loss = loss + to_teacher * alike
-                scalars["gan/teacher_forced"] = alike.detach()
+    learns = weights.judged or weights.imitates
+    with torch.set_grad_enabled(learns):
+        free_pass, free_lengths = _free_running(model, pool, config, scalars, shares)
+    if weights.imitates and isinstance(pool, PoolBatch):
+        term, readings = _imitation(model, free_pass, pool, weights, config, shares)
+        loss, scalars = loss + term, scalars | readings
+    if config.method.judged:
+        seen = behaviours(
+            model,
+            (real_pass, real.mel_lengths),
+            (free_pass, free_lengths),
+            crop_generator,
+            config.discriminator,
+        )
+        if weights.judged:
+            fooled = fooling(discriminator, seen, weights, config.discriminator)
+            term, readings = weighed(*fooled, shares.pairs)
+            loss, scalars = loss + term, scalars | readings
+    if learns:
         yield StepLoss(loss, scalars)
         scalars = {}
-
-    # both halves in one batch: half the calls of a small recurrent network
-    both = torch.cat([behaved, generated]).detach()
-    with torch.set_grad_enabled(judge_learns):
-        real_logits, pool_logits = discriminator(both, lengths.repeat(2)).chunk(2)
-        told = gan_loss(real_logits, True, kind) + gan_loss(pool_logits, False, kind)
-        real_length, pool_length = control(both).chunk(2)
-        controlled = gan_loss(real_length, True, kind) + gan_loss(pool_length, False, kind)
-    scalars["gan/discriminator"] = told.detach()
-    scalars["gan/accuracy"] = accuracy(real_logits, pool_logits).detach()
-    scalars["gan/length_only_accuracy"] = accuracy(real_length, pool_length).detach()
-    yield StepLoss(told + controlled if judge_learns else None, scalars)
+    if config.method.judged:
+        judged = judging(discriminator, control, seen, config.discriminator, learns=judge_learns)
+        told, readings = weighed(*judged, shares.pairs)
+        yield StepLoss(told, scalars | readings)
 
 
-def differentiate(losses: Iterable[StepLoss], parts: int = 1) -> dict[str, Tensor]:
-    """Add the gradients of one batch out of ``parts``; returns the scalars of all its losses."""
+def differentiate(losses: Iterable[StepLoss]) -> dict[str, Tensor]:
+    """Add the gradients of one batch; returns the scalars of all its losses."""
     scalars: dict[str, Tensor] = {}
     for loss in losses:
         if loss.value is not None:
-            (loss.value / parts).backward()
+            loss.value.backward()
         scalars |= loss.scalars
     return scalars
-
-
-def teacher_forced(
-    model: TransformerTTS, batch: Batch, noise: PrenetNoise, *, refine: bool = True
-) -> TeacherForced:
-    """The parallel pass of ``model`` over a batch's own mels, with or without the postnet."""
-    out: TeacherForced = model(
-        batch.symbols,
-        batch.symbol_lengths,
-        batch.mel,
-        batch.mel_lengths,
-        noise=noise,
-        speakers=batch.speakers,
-        refine=refine,
-    )
-    return out
 
 
 def _free_running(
@@ -147,6 +127,7 @@ def _free_running(
     pool: PoolBatch | FreeTexts,
     config: TrainConfig,
     scalars: dict[str, Tensor],
+    shares: Shares,
 ) -> tuple[TeacherForced | ThroughTime, Tensor]:
     """The model's behaviour on frames of its own, and their lengths ``[B]``.
 
@@ -165,13 +146,14 @@ def _free_running(
         stop_threshold=config.freerun.stop_threshold,
         recompute_steps=config.method.recompute_steps,
     )
-    scalars["free/stopped_fraction"] = run.stopped.float().mean()
-    scalars["free/length_ratio"] = run.lengths.sum() / batch.mel_lengths.sum()
+    ratio = run.lengths.sum() / batch.mel_lengths.sum()
+    scalars["free/stopped_fraction"] = run.stopped.float().mean() * shares.free_texts
+    scalars["free/length_ratio"] = ratio * shares.free_frames
     return run, run.lengths
 
 
 def _reconstruction(
-    model: TransformerTTS, out: TeacherForced, batch: Batch, config: TrainConfig
+    model: TransformerTTS, out: TeacherForced, batch: Batch, config: TrainConfig, shares: Shares
 ) -> tuple[Tensor, dict[str, Tensor]]:
     trainer = config.trainer
     terms = reconstruction_losses(
@@ -183,6 +165,10 @@ def _reconstruction(
         stop_positive_weight=trainer.stop_positive_weight,
         guided_sigma=trainer.guided_sigma,
     )
+    terms = {
+        name: term * (shares.cells if name == "guided" else shares.frames)
+        for name, term in terms.items()
+    }
     loss = (
         terms["mel"]
         + terms["mel_before"]
@@ -193,41 +179,32 @@ def _reconstruction(
     return loss, {"loss/total": loss.detach(), **scalars}
 
 
-def _crops(
+def _imitation(
     model: TransformerTTS,
-    real_pass: TeacherForced,
-    real_lengths: Tensor,
-    free_pass: TeacherForced | ThroughTime,
-    free_lengths: Tensor,
-    generator: torch.Generator,
+    out: TeacherForced | ThroughTime,
+    pool: PoolBatch,
+    weights: ForcingWeights,
     config: TrainConfig,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Behaviours of both passes in equal crops; the larger batch gives as many as the smaller."""
-    frames = model.config.reduction_factor
-    pairs = min(len(real_lengths), len(free_lengths))
-
-    def seen(out: TeacherForced | ThroughTime) -> Tensor:
-        outputs = model.normalize(out.mel_before[:pairs])
-        return behaviour(out.hidden[:pairs], outputs, config.discriminator, frames)
-
-    return paired_crops(
-        seen(real_pass),
-        seen(free_pass),
-        -(-real_lengths[:pairs] // frames),
-        -(-free_lengths[:pairs] // frames),
-        config.discriminator.crop_steps,
-        generator,
+    shares: Shares,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The expert's weighted loss, and its terms."""
+    assert isinstance(out, TeacherForced) and pool.expert is not None
+    made_lengths, expert = pool.batch.mel_lengths, pool.expert
+    terms = imitation_loss(
+        model,
+        out,
+        made_lengths,
+        expert,
+        stop_weight=config.trainer.stop_weight,
+        stop_positive_weight=config.trainer.stop_positive_weight,
     )
-
-
-@contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Gradients flow through ``module`` but not into its parameters."""
-    wanted = [(p, p.requires_grad) for p in module.parameters()]
-    for parameter, _ in wanted:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter, flag in wanted:
-            parameter.requires_grad_(flag)
+    terms = {name: term * shares.free_frames for name, term in terms.items()}
+    loss = weights.imitation * terms.pop("total")
+    if weights.attention > 0:
+        with torch.no_grad():
+            recorded = teacher_forced(model, expert.real, pool.noise, refine=False)
+        factor = model.config.reduction_factor
+        attended = attention_loss(out, recorded, made_lengths, expert, factor)
+        terms["attention"] = attended * shares.free_steps
+        loss = loss + weights.attention * terms["attention"]
+    return loss, {f"imitation/{name}": value.detach() for name, value in terms.items()}

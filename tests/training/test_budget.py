@@ -60,7 +60,7 @@ def test_free_runs_keep_to_half_of_it(
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
     if name == MethodName.through_time:
-        batch = state.texts_to_speak(0).batch
+        batch = state.texts_to_speak(state.choose_texts(0), 0).batch
         frames = batch.mel_lengths * config.freerun.max_length_ratio
         assert 1 < len(batch) < 12
         assert len(batch) * float(frames.max()) <= 3 * longest

@@ -11,22 +11,19 @@ from profforce.data.batch import collate
 from profforce.data.corpus import Corpus
 from profforce.models.discriminator import behaviour, gan_loss
 from profforce.nn.noise import PrenetNoise
+from profforce.training.adversary import frozen
 from profforce.training.crops import paired_crops
+from profforce.training.gates import ForcingWeights
+from profforce.training.passes import teacher_forced
 from profforce.training.seeds import generator
 from profforce.training.state import TrainState
-from profforce.training.step import (
-    StepLoss,
-    differentiate,
-    frozen,
-    professor_forcing_step,
-    teacher_forced,
-)
+from profforce.training.step import StepLoss, differentiate, professor_forcing_step
 
 CPU = torch.device("cpu")
 
 
 def parts(
-    state: TrainState, weights: tuple[float, float], *, judge_learns: bool = True
+    state: TrainState, weights: ForcingWeights, *, judge_learns: bool = True
 ) -> Iterator[StepLoss]:
     state.pool.refresh(state.mirror, 2, CPU)
     batch = collate([state.corpus.train[i] for i in range(4)])
@@ -45,7 +42,7 @@ def parts(
     )
 
 
-def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+def losses(state: TrainState, weights: ForcingWeights) -> tuple[torch.Tensor, torch.Tensor]:
     *own, judged = [part.value for part in parts(state, weights)]
     return sum(own), judged
 
@@ -53,7 +50,7 @@ def losses(state: TrainState, weights: tuple[float, float]) -> tuple[torch.Tenso
 def test_each_loss_moves_its_own_network_only(config: TrainConfig, corpus: Corpus) -> None:
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
-    model_loss, judge_loss = losses(state, (0.5, 0.1))
+    model_loss, judge_loss = losses(state, ForcingWeights(0.5, 0.1))
     model_loss.backward()
     assert all(p.grad is None for p in state.judges.parameters())
     assert all(p.grad is not None for p in state.model.parameters())
@@ -67,7 +64,7 @@ def test_professor_forcing_changes_the_gradient_and_weight_zero_does_not(
     config: TrainConfig, corpus: Corpus
 ) -> None:
     grads = []
-    for weights in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+    for weights in (ForcingWeights(), ForcingWeights(free=1), ForcingWeights(teacher=1)):
         state = TrainState(config, corpus, CPU)
         state.set_mel_statistics()
         losses(state, weights)[0].backward()
@@ -142,7 +139,7 @@ def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
     state.model.eval()
-    _, told = losses(state, (0.0, 0.0))
+    _, told = losses(state, ForcingWeights())
 
     state.pool.refresh(state.mirror, 2, CPU)
     real = collate([corpus.train[i] for i in range(4)])
@@ -152,7 +149,7 @@ def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
     for batch, noise in ((real, PrenetNoise(0, real.indices)), (pool.batch, pool.noise)):
         out = teacher_forced(state.model, batch, noise)
         outputs = state.model.normalize(out.mel_before)
-        halves.append(behaviour(out.hidden, outputs, config.discriminator, frames))
+        halves.append(behaviour(out.hidden, outputs, None, config.discriminator, frames))
     first, second, lengths = paired_crops(
         *halves,
         -(-real.mel_lengths // frames),
@@ -163,15 +160,28 @@ def test_the_discriminator_judges_both_halves_as_if_each_were_alone(
     kind_of_loss = config.discriminator.loss
     expected = torch.zeros(())
     for half, is_real in ((first, True), (second, False)):
-        expected = expected + gan_loss(state.discriminator(half, lengths), is_real, kind_of_loss)
+        expected = expected + gan_loss(
+            state.discriminator(half, lengths).logits, is_real, kind_of_loss
+        )
         expected = expected + gan_loss(state.control(half), is_real, kind_of_loss)
     torch.testing.assert_close(told, expected)
 
 
-@pytest.mark.parametrize("weights", [(0.5, 0.0), (0.5, 0.1), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        ForcingWeights(free=0.5),
+        ForcingWeights(0.5, 0.1, 0.2),
+        ForcingWeights(),
+        ForcingWeights(free=0.5, imitation=0.3, attention=0.2),
+        ForcingWeights(imitation=0.3),
+    ],
+)
 def test_losses_one_after_the_other_add_up_to_the_same_gradients(
-    config: TrainConfig, corpus: Corpus, weights: tuple[float, float]
+    config: TrainConfig, corpus: Corpus, weights: ForcingWeights
 ) -> None:
+    method = replace(config.method, imitation_weight=1.0)  # the pool knows its recordings
+    config = replace(config, method=method)
     whole, single = (TrainState(config, corpus, CPU) for _ in range(2))
     for state in (whole, single):
         state.set_mel_statistics()
@@ -185,7 +195,7 @@ def test_losses_one_after_the_other_add_up_to_the_same_gradients(
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one.grad, other.grad)
     assert {"loss/total", "gan/accuracy", "gan/discriminator"} <= set(scalars)
-    assert ("gan/free_running" in scalars) == (weights != (0.0, 0.0))
+    assert ("gan/free_running" in scalars) == (weights.judged)
 
 
 class Held:
@@ -220,11 +230,11 @@ def test_a_step_holds_one_pass_at_a_time(config: TrainConfig, corpus: Corpus) ->
         held = Held()
         with torch.autograd.graph.saved_tensors_hooks(held.pack, lambda kept: kept.x):
             if name == "teacher_forcing":
-                differentiate([next(parts(state, (0.5, 0.0)))])
+                differentiate([next(parts(state, ForcingWeights(free=0.5)))])
             elif name == "one by one":
-                differentiate(parts(state, (0.5, 0.0)))
+                differentiate(parts(state, ForcingWeights(free=0.5)))
             else:
-                losses(state, (0.5, 0.0))
+                losses(state, ForcingWeights(free=0.5))
         most[name] = held.most
     assert most["at once"] > 1.8 * most["teacher_forcing"]
     assert most["one by one"] < 1.6 * most["teacher_forcing"]  # generated frames are 1.5 times more
@@ -233,6 +243,6 @@ def test_a_step_holds_one_pass_at_a_time(config: TrainConfig, corpus: Corpus) ->
 def test_a_judge_that_rests_gets_a_reading_and_no_loss(config: TrainConfig, corpus: Corpus) -> None:
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
-    scalars = differentiate(parts(state, (0.5, 0.0), judge_learns=False))
+    scalars = differentiate(parts(state, ForcingWeights(free=0.5), judge_learns=False))
     assert 0 <= float(scalars["gan/accuracy"]) <= 1
     assert all(p.grad is None for p in state.judges.parameters())

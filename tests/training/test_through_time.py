@@ -14,6 +14,7 @@ from profforce.data.batch import collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.nn.noise import PrenetNoise
+from profforce.training.gates import ForcingWeights
 from profforce.training.loop import train
 from profforce.training.seeds import generator
 from profforce.training.state import TrainState
@@ -35,7 +36,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def step_gradients(
-    config: TrainConfig, corpus: Corpus, weights: tuple[float, float]
+    config: TrainConfig, corpus: Corpus, weights: ForcingWeights
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
@@ -47,7 +48,7 @@ def step_gradients(
         state.discriminator,
         state.control,
         batch,
-        state.texts_to_speak(0),
+        state.texts_to_speak(state.choose_texts(0), 0),
         noise=PrenetNoise(0, batch.indices),
         weights=weights,
         judge_learns=True,
@@ -66,8 +67,8 @@ def step_gradients(
 def test_the_discriminator_s_gradient_reaches_the_model_through_the_run(
     through_time: TrainConfig, corpus: Corpus
 ) -> None:
-    shut, _ = step_gradients(through_time, corpus, (0.0, 0.0))
-    opened, scalars = step_gradients(through_time, corpus, (1.0, 0.0))
+    shut, _ = step_gradients(through_time, corpus, ForcingWeights())
+    opened, scalars = step_gradients(through_time, corpus, ForcingWeights(free=1))
     for name in ("prenet.layers.0.weight", "decoder.0.attention.qkv.weight", "mel_out.weight"):
         assert float((shut[name] - opened[name]).norm()) > 1e-3 * float(shut[name].norm()), name
     assert float(scalars["free/stopped_fraction"]) == 0
@@ -78,9 +79,9 @@ def test_the_discriminator_s_gradient_reaches_the_model_through_the_run(
 def test_recomputation_changes_no_gradient_of_the_step(
     through_time: TrainConfig, corpus: Corpus
 ) -> None:
-    plain, _ = step_gradients(through_time, corpus, (1.0, 0.0))
+    plain, _ = step_gradients(through_time, corpus, ForcingWeights(free=1))
     method = replace(through_time.method, recompute_steps=3)
-    again, _ = step_gradients(replace(through_time, method=method), corpus, (1.0, 0.0))
+    again, _ = step_gradients(replace(through_time, method=method), corpus, ForcingWeights(free=1))
     for name, grad in plain.items():
         torch.testing.assert_close(again[name], grad, rtol=1e-4, atol=1e-6, msg=name)
 
@@ -89,7 +90,9 @@ def test_every_step_speaks_other_texts_and_a_step_the_same(
     through_time: TrainConfig, corpus: Corpus
 ) -> None:
     state = TrainState(through_time, corpus, CPU)
-    first, again, other = (state.texts_to_speak(number) for number in (5, 5, 6))
+    first, again, other = (
+        state.texts_to_speak(state.choose_texts(number), number) for number in (5, 5, 6)
+    )
     assert torch.equal(first.batch.indices, again.batch.indices)
     assert first.noise.seed == again.noise.seed != other.noise.seed
     assert not torch.equal(first.batch.indices, other.batch.indices)
