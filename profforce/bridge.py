@@ -246,6 +246,9 @@ def _typed(raw: DictConfig, schema: type[Config]) -> Config:
     """Turn a composed config into an instance of ``schema``, whose own checks run here."""
     with open_dict(raw):
         raw.pop("hydra", None)
+        shards = OmegaConf.select(raw, "data.shards")
+        if shards and OmegaConf.is_missing(raw.data, "root"):  # tar files need no other folder
+            raw.data.root = shards
     try:
         missing = sorted(OmegaConf.missing_keys(raw))
     except OmegaConfBaseException as err:

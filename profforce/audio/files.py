@@ -1,5 +1,6 @@
 """Reading, writing and trimming of speech files. Audio is mono float32 ``[N]``, full scale 1.0."""
 
+import io
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 import torchaudio
 from torch import Tensor
 
+from profforce.audio.tars import member_bytes
 from profforce.errors import UserError
 
 TRIM_FRAME_S = 0.04
@@ -18,16 +20,30 @@ TRIM_HOP_S = 0.01
 def read_audio(path: str | Path, sample_rate: int) -> Tensor:
     """Audio of ``path`` as ``[N]`` at ``sample_rate`` Hz, channels averaged.
 
-    Raises :class:`UserError` naming the file when it is missing, unreadable, empty or holds
-    values that are not finite.
+    ``X.tar/NAME`` is a member of a tar. Raises :class:`UserError` naming the file when it is
+    missing, unreadable, empty or holds values that are not finite.
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError("no such audio file", where=path)
+        raw = member_bytes(path)
+        if raw is None:
+            raise UserError("no such audio file", where=path)
+        return decode_audio(raw, path, sample_rate)
     if path.stat().st_size == 0:
         raise _empty(path, "0 bytes")
+    return decode_audio(path, path, sample_rate)
+
+
+def decode_audio(source: Path | bytes, path: Path, sample_rate: int) -> Tensor:
+    """As :func:`read_audio` for a file or the ``bytes`` of one; ``path`` is for messages."""
+    if source == b"":
+        raise _empty(path, "0 bytes")
     try:
-        samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
+        samples, file_rate = soundfile.read(
+            io.BytesIO(source) if isinstance(source, bytes) else source,
+            dtype="float32",
+            always_2d=True,
+        )
     except (soundfile.SoundFileError, OSError, RuntimeError) as error:
         raise UserError(
             f"cannot read audio ({_first_line(error)})",

@@ -99,6 +99,37 @@ def check(
         raise typer.Exit(1)
 
 
+@data_app.command("pack")
+def pack(
+    overrides: TrainOverrides = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the tar files.")] = Path("shards"),
+    samples: Annotated[int, typer.Option("--samples", help="Utterances in a tar file.")] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Pack a corpus into tar files for data.shards=FOLDER, in random order (seed=0).
+
+    A corpus is named as for training: data=NAME, data.root=FOLDER. Nothing else is needed to train
+    from the tar files: mels are computed as they are read.
+    """
+    from profforce.bridge import compose
+    from profforce.config import TrainConfig
+    from profforce.display import log_to_stderr, work_display
+
+    cfg = compose(TrainConfig, "train", _corpus_words(overrides or []))
+    log_to_stderr()
+    with work_display() as progress, _folders_usable():
+        from profforce.data.webdata_pack import pack as run
+
+        report = run(cfg.data, cfg.mel, out, samples=samples, seed=cfg.seed, progress=progress)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        typer.echo(
+            f"{report.num_utterances} utterances in {report.num_shards} tar files, "
+            f"{report.mebibytes:.1f} MiB: data.shards={report.folder}"
+        )
+
+
 def _checked(overrides: Sequence[str], show_all: bool, text_only: bool) -> "CheckReport":
     from profforce.bridge import compose
     from profforce.config import TrainConfig

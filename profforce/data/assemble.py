@@ -56,7 +56,9 @@ class Source(Protocol):
     def columns(self, features: Features) -> tuple[dict[str, Array], Sequence[str]]:
         """What :meth:`reopened` makes the features of: columns and names."""
 
-    def reopened(self, columns: dict[str, Array], names: Sequence[str]) -> Features | None:
+    def reopened(
+        self, columns: dict[str, Array], names: Sequence[str], table: UtteranceTable
+    ) -> Features | None:
         """The inverse of :meth:`columns`; None if files they lie in are gone."""
 
 
@@ -107,8 +109,7 @@ class Assembly:
         seconds = features.num_frames * (self.mel.hop_length / self.mel.sample_rate)
         kept, skipped = _within_limits(data, seconds)
         symbols, valid = self._read_texts(table, kept, progress)
-        if source.reads_ahead:
-            self._refuse_sound(table, features, symbols, kept)
+        self._refuse_sound(table, features, symbols, kept)
         speakers, numbers = _speakers(table)
         train, held_out = np.flatnonzero(kept & ~valid), np.flatnonzero(kept & valid)
         _check_sides(data, source.manifest, (train, held_out), skipped)
@@ -184,6 +185,11 @@ class Assembly:
         self, table: UtteranceTable, features: Features, symbols: Ragged, kept: Array
     ) -> None:
         sizes = symbols.sizes()
+        if not self.source.reads_ahead:  # the rest is said when it is read
+            short = kept & (features.num_frames < sizes - 1)
+            for k in np.flatnonzero(short)[:1].tolist():
+                _refuse_length(table.where(k), int(features.num_frames[k]), int(sizes[k]) - 1)
+            return
         for k in np.flatnonzero(kept).tolist():
             where = f"{table.where(k)}: {table.audio(k)}"
             refuse_sound(where, features[k], int(sizes[k]) - 1, self.mel)
@@ -195,10 +201,16 @@ def refuse_sound(where: str, features: Mel, num_symbols: int, mel: MelConfig) ->
     ``features [T, M]``: only the middle frame is read unless that one is silent.
     """
     silence = np.log(mel.log_floor) + SILENT_MARGIN
+    if not len(features):
+        raise DefectError(audio_kinds.AUDIO_SILENT, where=where)
     if features[len(features) // 2].max() <= silence and features.max() <= silence:
         raise DefectError(audio_kinds.AUDIO_SILENT, where=where)
-    if len(features) < num_symbols:
-        got = f"{num_symbols} symbols, {len(features)} frames"
+    _refuse_length(where, len(features), num_symbols)
+
+
+def _refuse_length(where: str, frames: int, num_symbols: int) -> None:
+    if frames < num_symbols:
+        got = f"{num_symbols} symbols, {frames} frames"
         raise DefectError(text_kinds.TEXT_TOO_LONG, where=where, got=got)
 
 

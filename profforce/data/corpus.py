@@ -17,6 +17,7 @@ from profforce.data.manifest_source import ManifestSource
 from profforce.data.progress import Progress
 from profforce.data.report import CorpusReport, UnknownSymbol, tell
 from profforce.data.stored import in_files, keep, open_stored, place_for, store_of
+from profforce.data.webdata_source import TarSource
 from profforce.errors import UserError
 from profforce.text.tokenizer import Tokenizer
 
@@ -47,11 +48,13 @@ def load_corpus(
 ) -> Corpus:
     """Read the corpus at ``data.root``; features that are not cached yet are computed.
 
+    Or the tar files at ``data.shards``, whose features are computed whenever they are read.
+
     A corpus of 200,000 utterances or more is read once: its columns are kept in files and mapped.
     Raises :class:`UserError` for whatever is wrong with the corpus.
     """
     tokenizer = Tokenizer(text)
-    source: Source = ManifestSource(data, mel)
+    source: Source = ManifestSource(data, mel) if data.shards is None else TarSource(data, mel)
     folder = store_of(source, data, tokenizer, mel)
     made = open_stored(folder, source)
     if made is None:

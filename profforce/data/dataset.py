@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from profforce.data.batch import Item, TextBatch
 from profforce.data.columns import Array, Stored
-from profforce.data.features import Features
+from profforce.data.features import Features, chunks_of
 from profforce.data.manifest import Utterance
 
 MIN_STD = 1e-3
@@ -60,6 +60,10 @@ class MelDataset(Stored, torch.utils.data.Dataset[Item]):
             mel=mel,
             speaker=int(self._speakers[position]),
         )
+
+    def chunks(self, least: int) -> list[int]:
+        """First positions of what is read best together, at least ``least`` utterances each."""
+        return chunks_of(self.features.groups, least)
 
     def texts(self, positions: Sequence[int]) -> TextBatch:
         """The texts of these utterances; no mel is read."""

@@ -52,6 +52,10 @@ class Features(Protocol):
     def num_frames(self) -> npt.NDArray[np.int64]:
         """int64, of each mel; the most it may have where silence is trimmed as it is read."""
 
+    @property
+    def groups(self) -> Array | None:
+        """Number of the file that each lies in, where neighbours are read best together."""
+
     def __getitem__(self, position: int) -> Mel:
         """float32 [T, M], perhaps a read-only view."""
 
@@ -62,6 +66,7 @@ class ChosenFeatures(Stored):
     def __init__(self, whole: Features, rows: Array) -> None:
         self.whole, self.rows = whole, rows
         self.most_read = whole.most_read
+        self.groups = None if whole.groups is None else whole.groups[rows]
         self.num_frames: npt.NDArray[np.int64] = whole.num_frames[rows]
         """int64 [rows]."""
 
@@ -74,6 +79,7 @@ class MelFeatures(Stored):
     """Mels of a list of audio files, read from the cache; picklable for data workers."""
 
     most_read = 4096
+    groups: Array | None = None
 
     def __init__(
         self, reader: ShardReader, names: Sequence[str], shards: Array, starts: Array, frames: Array
@@ -102,6 +108,23 @@ class MelFeatures(Stored):
             rows[row] = numbers.setdefault(shard, len(numbers)), start, frames
         columns = (np.ascontiguousarray(column) for column in rows.T)
         return cls(shards.reader, list(numbers), *columns)
+
+
+def chunks_of(groups: Array | None, least: int) -> list[int]:
+    """First positions of chunks of whole groups of neighbours, at least ``least`` positions each.
+
+    ``groups`` are numbers of the files that positions lie in, None where any order will do; the
+    first chunk, at 0, is left out, as is a rest that is too small for one.
+    """
+    if groups is None or not len(groups):
+        return []
+    starts = np.flatnonzero(np.diff(groups)) + 1
+    firsts, last = [], 0
+    for start in starts.tolist():
+        if start - last >= least and len(groups) - start >= least:
+            firsts.append(start)
+            last = start
+    return firsts
 
 
 @dataclass(frozen=True)

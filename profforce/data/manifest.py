@@ -135,9 +135,9 @@ class RowReader:
 
     def _json_row(self, where: str, line: str) -> Row:
         row = json_object(where, line)
-        audio, text = (_string(where, row, key) for key in ("audio", "text"))
+        audio, text = (json_string(where, row, key) for key in ("audio", "text"))
         spoken, name, speaker = (
-            _string(where, row, key, "") for key in ("normalized_text", "id", "speaker")
+            json_string(where, row, key, "") for key in ("normalized_text", "id", "speaker")
         )
         return self._row(where, audio, text, spoken, name, speaker or None)
 
@@ -197,7 +197,8 @@ def json_object(where: str, line: str) -> dict[str, object]:
     return row
 
 
-def _string(where: str, row: dict[str, object], key: str, default: str | None = None) -> str:
+def json_string(where: str, row: dict[str, object], key: str, default: str | None = None) -> str:
+    """The text under ``key``, or ``default``; a :class:`DefectError` if there is neither."""
     value = row.get(key)
     if value is None:
         value = default

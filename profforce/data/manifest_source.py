@@ -80,7 +80,9 @@ class ManifestSource:
         places = {"shard": features.shards, "start": features.starts, "frames": features.num_frames}
         return places, [str(features.reader.folder), *features.names]
 
-    def reopened(self, columns: dict[str, Array], names: Sequence[str]) -> Features | None:
+    def reopened(
+        self, columns: dict[str, Array], names: Sequence[str], table: UtteranceTable
+    ) -> Features | None:
         """See :class:`Source`."""
         folder, *shards = names
         reader = ShardReader(Path(folder))

@@ -57,7 +57,8 @@ def open_stored(folder: Path, source: Source) -> Assembled | None:
         columns = {name: mapped(folder / name, dtype) for name, dtype in meta["columns"].items()}
     except (OSError, ValueError, KeyError, AttributeError):
         return None
-    features = source.reopened(columns, meta["names"])
+    table = UtteranceTable(columns, meta["table_speakers"], source.base, source.manifest)
+    features = source.reopened(columns, meta["names"], table)
     if features is None:
         log.warning("%s: mels that it names are gone; the corpus is read anew", folder)
         return None
@@ -65,7 +66,7 @@ def open_stored(folder: Path, source: Source) -> Assembled | None:
     unknown = tuple(UnknownSymbol(**row) for row in report.pop("unknown_symbols"))
     log.info("columns of %s; files of audio are not looked at again", folder)
     return Assembled(
-        table=UtteranceTable(columns, meta["table_speakers"], source.base, source.manifest),
+        table=table,
         features=features,
         symbols=Ragged(*text_parts(columns, "symbols")),
         train=columns["train"],

@@ -5,6 +5,7 @@ Source: "Multimedia Programming Interface and Data Specifications 1.0" (IBM and 
 
 import math
 import struct
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -44,7 +45,18 @@ def header_defect(path: Path, sample_rate: int) -> tuple[Kind, str] | None:
 
     Reads a few dozen bytes. What cannot be read at all is left to who decodes the file.
     """
-    header = wav_header(path)
+    return _defect(wav_header(path), sample_rate)
+
+
+def wav_defect(file: BinaryIO | RawIOBase, size: int, sample_rate: int) -> tuple[Kind, str] | None:
+    """As :func:`header_defect` for an open file of ``size`` bytes."""
+    try:
+        return _defect(_parse(file, size), sample_rate)
+    except (OSError, ValueError):
+        return None
+
+
+def _defect(header: WavHeader | None, sample_rate: int) -> tuple[Kind, str] | None:
     if header is None:
         return None
     if not can_resample(header.sample_rate, sample_rate):
@@ -76,7 +88,7 @@ def wav_header(path: Path) -> WavHeader | None:
         return None
 
 
-def _parse(file: BinaryIO, size: int) -> WavHeader | None:
+def _parse(file: BinaryIO | RawIOBase, size: int) -> WavHeader | None:
     start = file.read(12)
     if len(start) < 12 or start[8:] != b"WAVE" or start[:4] not in (b"RIFF", b"RIFX"):
         return None
