@@ -14,6 +14,8 @@ from pathlib import Path
 SEED = 38
 NUM_TRAIN = 1080
 NUM_UNSEEN = 80
+NUM_MORE = 500
+"""Also unseen, to count how often a trained run fails: rare failures need many texts."""
 
 
 def _list(words: str) -> list[str]:
@@ -130,18 +132,22 @@ def words(sentences: list[str]) -> Counter[str]:
 
 
 def main() -> None:
-    """Write ``demo.txt`` and ``demo_unseen.txt`` and print the vocabulary's balance."""
+    """Write ``demo.txt``, ``demo_unseen.txt`` and ``demo_more.txt``; print the words' balance."""
     default = Path(__file__).resolve().parent.parent / "data" / "texts"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
     writer = Writer(SEED)
     train = writer.sentences(NUM_TRAIN, set())
     unseen = writer.sentences(NUM_UNSEEN, set(train))
-    for name, sentences in (("demo.txt", train), ("demo_unseen.txt", unseen)):
+    more = Writer(SEED + 1).sentences(NUM_MORE, {*train, *unseen})
+    lists = {"demo.txt": train, "demo_unseen.txt": unseen, "demo_more.txt": more}
+    for name, sentences in lists.items():
         text = "".join(f"{sentence}\n" for sentence in sentences)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     counts = words(train)
     rare = ", ".join(f"{word} {count}" for word, count in counts.most_common()[-5:])
-    print(f"{len(train)} + {len(unseen)} sentences, {len(counts)} words, rarest: {rare}")
+    print(
+        f"{len(train)} + {len(unseen)} + {len(more)} sentences, {len(counts)} words, rarest: {rare}"
+    )
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ def test_unseen_sentences_are_new_and_of_the_same_words() -> None:
     def plain(name: str) -> list[str]:
         return [tokenizer.normalize(text) for text in demo.demo_texts(name)]
 
-    train, unseen = plain("demo"), plain("demo_unseen")
+    train, unseen, more = (plain(name) for name in ("demo", "demo_unseen", "demo_more"))
     assert len(unseen) >= 60 and not set(train) & set(unseen)
+    assert len(set(more)) == 500 and not set(more) & {*train, *unseen}
     assert len(set(train)) == len(train) and len(set(unseen)) == len(unseen)
     assert min(len(text.split()) for text in unseen) >= 4
 
@@ -37,7 +38,7 @@ def test_unseen_sentences_are_new_and_of_the_same_words() -> None:
 
     counts = {word: words(train).count(word) for word in set(words(train))}
     assert min(counts.values()) >= 25
-    assert set(words(unseen)) <= set(counts)
+    assert set(words(unseen)) | set(words(more)) <= set(counts)
 
 
 def test_the_normaliser_leaves_the_texts_as_they_are() -> None:
@@ -57,7 +58,7 @@ def test_the_script_reproduces_the_texts(tmp_path: Path, monkeypatch: pytest.Mon
     spec.loader.exec_module(module)
     monkeypatch.setattr(sys, "argv", ["make_demo_texts.py", str(tmp_path)])
     module.main()
-    for name in ("demo.txt", "demo_unseen.txt"):
+    for name in ("demo.txt", "demo_unseen.txt", "demo_more.txt"):
         assert (tmp_path / name).read_bytes() == (root / "data" / "texts" / name).read_bytes()
 
 
