@@ -1,4 +1,4 @@
-"""tools/held_out.py and tools/plot_run.py on a run of a few steps."""
+"""tools/judge.py on made sounds, tools/plot_run.py on a run of a few steps."""
 
 import json
 import sys
@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from profforce.app import main
+from profforce.audio.files import write_audio
 
-pytest.importorskip("jiwer")
 TOOLS = Path(__file__).parents[1] / "tools"
 sys.path.insert(0, str(TOOLS))
 try:
-    import held_out
+    import judge
     import plot_run
 finally:
     sys.path.remove(str(TOOLS))
@@ -32,40 +32,55 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Parrot:
-    """Hears what stands in the texts of recordings, and nothing in what the model says."""
+    """Hears what the first sample's sign says: the right words or the wrong ones."""
 
-    def __init__(self, num_threads: int = 1) -> None:
-        self.calls = 0
+    def __init__(self, num_threads: int) -> None:
+        assert num_threads == 1
 
     def __call__(self, audio: torch.Tensor) -> str:
-        self.calls += 1
-        return "ba" if audio.numel() else ""
+        return "Call 5-4-2." if audio.mean() > 0 else "call five"
 
 
-@pytest.mark.slow
-def test_held_out_scores_four_forms_of_the_same_utterances(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(judge, "Whisper", Parrot)
+    lines = []
+    for name, level in (("good", 0.5), ("bad", -0.5)):
+        write_audio(tmp_path / f"{name}.wav", torch.full((4000,), level), 22050)
+        lines += [json.dumps({"wav": f"{name}.wav", "text": "Call five four two."}), ""]
+    lines.append(json.dumps({"wav": "good.wav", "text": "Call five."}))
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    return tmp_path / "rows.jsonl"
+
+
+def test_the_judge_scores_any_audio(rows: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = rows.with_name("heard.json")
+    assert judge.main([str(rows), "--json", str(kept)]) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert (result["utterances"], result["scored"], result["words"]) == (3, 2, 8)
+    assert (result["word_errors"], result["flawless"]) == (0.25, 1)
+    heard = json.loads(kept.read_text())["rows"]
+    assert [row.get("word_errors") for row in heard] == [0.0, 0.5, None]
+    assert heard[1]["heard"] == "call five"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"wav": 1}', "rows.jsonl:1: not a row"),
+        ("[", "rows.jsonl:1"),
+        (None, "cannot read"),
+        ('{"wav": "gone.wav", "text": "red sky over night"}', "gone.wav"),
+    ],
+    ids=["number", "broken", "missing", "no audio"],
+)
+def test_mistakes_with_the_judge_are_one_line(
+    rows: Path, text: str | None, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(held_out, "Transcriber", Parrot)
-    out, result = tmp_path / "out", tmp_path / "scores.json"
-    words = ["--run", str(run), "--num", "2", "--out", str(out), "--json", str(result)]
-    assert held_out.main(words) == 0
-    scores = json.loads(result.read_text())
-    assert list(scores["forms"]) == ["recorded", "vocoded", "teacher_forced", "free_running"]
-    texts = {tuple(row["text"] for row in form["rows"]) for form in scores["forms"].values()}
-    assert len(texts) == 1 and len(next(iter(texts))) == 2
-    for form in ("vocoded", "teacher_forced", "free_running"):
-        assert [p.name for p in sorted((out / form).iterdir())] == ["000.wav", "001.wav"]
-    assert (out / "000.png").stat().st_size > 1000
-    assert scores["gap"]["gap/free_running_dtw"] > 0
-    brief = json.loads(capfd.readouterr().out)
-    assert brief["forms"]["recorded"]["rows"] is None
-
-
-def test_held_out_names_what_is_no_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["--run", str(tmp_path), "--out", str(tmp_path), "--json", str(tmp_path / "j")]
-    assert held_out.main(words) == 1
-    assert "no run of profforce train" in capfd.readouterr().err
+    rows.unlink() if text is None else rows.write_text(text)
+    assert judge.main([str(rows)]) == 1
+    err = capfd.readouterr().err
+    assert said in err and err.count("\n") == 1
 
 
 def curves(module: ModuleType, run: Path, picture: Path) -> list[list[int]]:

