@@ -18,6 +18,20 @@ class Attention(StrEnum):
     softmax = "softmax"
 
 
+class CrossAttentionKind(StrEnum):
+    """Attention of decoder steps over the text: by content alone, or by content and place."""
+
+    content = "content"
+    monotonic = "monotonic"
+
+
+class PositionsKind(StrEnum):
+    """What tells encoder and decoder where they are: sinusoids of the position, or distances."""
+
+    absolute = "absolute"
+    relative = "relative"
+
+
 class Activation(StrEnum):
     """Nonlinearity of the feed-forward layers."""
 
@@ -248,6 +262,16 @@ class ModelConfig:
     attention: str = "linear"
     """Decoder self-attention: linear, softmax, or a name given to ``register_self_attention``."""
     feature_map: FeatureMap = FeatureMap.elu
+    cross_attention: CrossAttentionKind = CrossAttentionKind.content
+    """monotonic adds a place in the text that only goes forward, so that long texts keep theirs."""
+    positions: PositionsKind = PositionsKind.absolute
+    """absolute: sinusoids, which end with the longest text of training. relative: distances in the
+    encoder's attention and a convolution over the decoder's last steps, which do not."""
+    recent_steps: int = 5
+    """Decoder steps that the convolution of positions=relative sees."""
+    symbols_per_frame: float = 0.17
+    """Pace that monotonic cross-attention starts training with. English read aloud: 0.17; it need
+    not fit well."""
     width: int = 256
     """D, model width."""
     num_heads: int = 4
@@ -290,11 +314,13 @@ class ModelConfig:
             "reduction_factor",
             "postnet_kernel",
             "postnet_width",
+            "recent_steps",
         ]
         _in_range("model", self, positive, 1)
         _in_range("model", self, ("encoder_conv_layers", "postnet_layers", "num_speakers"), 0)
         _in_range("model", self, ("dropout", "prenet_dropout"), 0, 1, below=True)
         _in_range("model", self, ("guided_layers", "guided_heads"), 1)
+        _in_range("model", self, ("symbols_per_frame",), 0, above=True)
         for part, whole in (("guided_layers", "decoder_layers"), ("guided_heads", "num_heads")):
             got, most = getattr(self, part), getattr(self, whole)
             if got > most:
@@ -306,6 +332,11 @@ class ModelConfig:
             raise ValueError(
                 f"model.width must be a multiple of model.num_heads = {self.num_heads}, "
                 f"got {self.width}"
+            )
+        if self.positions == PositionsKind.relative and not self.encoder_conv_layers:
+            raise ValueError(
+                "model.positions=relative needs model.encoder_conv_layers >= 1, got 0: "
+                "distances alone do not tell before from after"
             )
         if self.width % 2:
             raise ValueError(f"model.width must be even, got {self.width}")

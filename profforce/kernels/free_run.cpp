@@ -80,6 +80,12 @@ struct LinearAttention {  // one step; q, k, v side by side in a row of qkv
   float eps;
 };
 
+struct Location {  // where in the text a row is: see profforce/nn/monotonic.py
+  const float* advance;  // dense [B], before softplus; null: nowhere
+  double* centre;        // [B], sum of the advances
+  const float *offset, *log_sigma;  // [H]
+};
+
 struct Attention {    // softmax over what is remembered
   const float* q;     // rows of ldq
   float* y;           // rows of heads * width
@@ -88,13 +94,21 @@ struct Attention {    // softmax over what is remembered
   float* weights;     // [B][guided][steps][symbols], or null
   int64_t ldq, places, steps, symbols, guided;
   int32_t heads, width, shown;  // `shown` first heads go to weights
+  Location location;
 };
 
 struct SpanAttention {  // every row looks at all rows of its span; q, k, v side by side in a row of qkv
   const float* qkv;
   float* y;
   const Span* spans;
+  const float* slopes;  // [H], what a score loses with each row of distance; null: nothing
   int32_t heads, width;
+};
+
+struct Recent {  // a row beside those of the last steps, the oldest first
+  const float* x;
+  float *past, *y;  // [B][kept][width], dense [B][kept + 1][width]
+  int64_t kept, width;
 };
 
 struct Remember {  // rows of keys and values to where Attention reads them
@@ -106,7 +120,8 @@ struct Remember {  // rows of keys and values to where Attention reads them
 };
 
 enum {
-  kLinear, kNorm, kDropout, kPositions, kLinearAttention, kAttention, kSpanAttention, kRemember
+  kLinear, kNorm, kDropout, kPositions, kLinearAttention, kAttention, kSpanAttention, kRemember,
+  kRecent
 };
 
 struct Operation { int32_t kind; const void* what; };
@@ -467,14 +482,47 @@ void scores_of(int vectors, const float* q, const float* k, int64_t places, int 
   }
 }
 
-// softmax(q . k / sqrt(K)) over `count` places in `weights`, zero up to the next whole vector
-void softmax_weights(const float* q, const float* k, int64_t places, int64_t count, int width, float* weights) {
+// q . k / sqrt(K) for `count` places and those up to the next whole vector
+void all_scores(const float* q, const float* k, int64_t places, int64_t count, int width, float* to) {
   const float scale = 1.0f / std::sqrt(float(width));
+  for (int64_t i = 0; i < count; i += 8 * kLanes)
+    scores_of(int((count - i + kLanes - 1) / kLanes), q, k + i, places, width, scale, to + i);
+}
+
+PF_INLINE Vec numbers_from(int64_t first) {
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = float(first + i);
+  return v;
+}
+
+// less by the distance from `place` times `slope`
+void near_place(float* scores, int64_t count, float place, float slope) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vec d = numbers_from(i) - place;
+    store(scores + i, load(scores + i) - slope * (d < 0.0f ? -d : d));
+  }
+}
+
+// less by (place - whole - rest)^2 / (2 sigma^2)
+void around_centre(float* scores, int64_t count, float whole, float rest, float log_sigma) {
+  const float inverse = std::exp(-log_sigma);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vec d = (numbers_from(i) - whole - rest) * inverse;
+    store(scores + i, load(scores + i) - 0.5f * d * d);
+  }
+}
+
+// where row `r` is after this step
+double moved_centre(const Location& f, int64_t r, int64_t b) {
+  const float x = f.advance[r];
+  return f.centre[b] += x > 20.0f ? x : std::log1p(std::exp(x));
+}
+
+// softmax over `count` places in `weights`, zero up to the next whole vector
+void softmax(float* weights, int64_t count) {
   int64_t i = 0;
-  for (; i < count; i += 8 * kLanes)
-    scores_of(int((count - i + kLanes - 1) / kLanes), q, k + i, places, width, scale, weights + i);
   Vec most = splat(-INFINITY);
-  for (i = 0; i + kLanes <= count; i += kLanes) { const Vec s = load(weights + i); most = s > most ? s : most; }
+  for (; i + kLanes <= count; i += kLanes) { const Vec s = load(weights + i); most = s > most ? s : most; }
   float largest = largest_lane(most);
   for (; i < count; ++i) largest = weights[i] > largest ? weights[i] : largest;
   Vec total{};
@@ -521,6 +569,7 @@ void run(const Attention& f, const Place& at) {
   float* weights = at_least(at.scratch.scores, f.places + kLanes);
   for (int64_t r = at.group.first; r < at.group.first + at.group.alive; ++r) {
     const int64_t b = at.run.utterance[r];
+    const double centre = f.location.advance ? moved_centre(f.location, r, b) : 0, whole = std::floor(centre);
     for (int h = 0; h < f.heads; ++h) {
       const float* q = f.q + r * f.ldq + h * f.width;
       float* k = f.k + (b * f.heads + h) * f.width * f.places;
@@ -530,7 +579,10 @@ void run(const Attention& f, const Place& at) {
         for (int d = 0; d < f.width; ++d) k[d * f.places + at.group.t] = q[all + d];
         std::memcpy(v + at.group.t * f.width, q + 2 * all, sizeof(float) * f.width);
       }
-      softmax_weights(q, k, f.places, count, f.width, weights);
+      all_scores(q, k, f.places, count, f.width, weights);
+      if (f.location.advance)
+        around_centre(weights, count, float(whole), float(centre - whole) + f.location.offset[h], f.location.log_sigma[h]);
+      softmax(weights, count);
       weighted_values(weights, v, count, f.width, f.y + r * all + h * f.width);
       if (f.weights && h < f.shown)
         std::memcpy(f.weights + ((b * f.guided + h) * f.steps + at.group.t) * f.symbols, weights, sizeof(float) * count);
@@ -561,11 +613,23 @@ void run(const SpanAttention& f, const Place& at) {
       turn(head + all, row, count, f.width, places, keys);
       for (int64_t i = 0; i < count; ++i) std::memcpy(values + i * f.width, head + i * row + 2 * all, sizeof(float) * f.width);
       for (int64_t i = 0; i < count; ++i) {
-        softmax_weights(head + i * row, keys, places, count, f.width, weights);
+        all_scores(head + i * row, keys, places, count, f.width, weights);
+        if (f.slopes) near_place(weights, count, float(i), f.slopes[h]);
+        softmax(weights, count);
         weighted_values(weights, values, count, f.width, f.y + (begin + i) * all + h * f.width);
       }
     }
     begin = end;
+  }
+}
+
+void run(const Recent& f, const Place& at) {
+  const int64_t kept = f.kept * f.width;
+  for (int64_t r = at.group.first; r < at.group.first + at.group.alive; ++r) {
+    float *past = f.past + at.run.utterance[r] * kept, *y = f.y + r * (kept + f.width);
+    std::memcpy(y, past, sizeof(float) * kept);
+    std::memcpy(y + kept, f.x + r * f.width, sizeof(float) * f.width);
+    std::memcpy(past, y + f.width, sizeof(float) * kept);
   }
 }
 
@@ -633,6 +697,7 @@ void take_step(const Run& f, Group& group, Scratch& scratch) {
       case kAttention: run(*static_cast<const Attention*>(what), at); break;
       case kSpanAttention: run(*static_cast<const SpanAttention*>(what), at); break;
       case kRemember: run(*static_cast<const Remember*>(what), at); break;
+      case kRecent: run(*static_cast<const Recent*>(what), at); break;
     }
   }
   if (f.frames) record(f, group);

@@ -12,7 +12,7 @@ gives each position the first and last + 1 of its utterance, and the utterance's
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 _DATA = {"float32": torch.float32, "bfloat16": torch.int16, "int8": torch.int8}
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "tanh": 4}
 _LINEAR, _NORM, _DROPOUT, _POSITIONS, _LINEAR_ATTENTION, _ATTENTION, _SPANS, _REMEMBER = range(8)
+_RECENT = 8
 
 
 def is_available() -> bool:
@@ -81,6 +82,19 @@ class PackedLinear:
         self.matrix = abi.Matrix(*pointers, outputs, inputs, kind)
         pack = _function("pf_pack")
         pack(ctypes.byref(self.matrix), abi.Pointer(weight.data_ptr()), abi.Long(weight.stride(0)))
+
+
+class Location(NamedTuple):
+    """Where in the text each utterance is, for attention that goes by it: see ``nn.monotonic``."""
+
+    advance: Tensor
+    """``[B, 1]`` rows, before softplus."""
+    centre: Tensor
+    """``[B]`` float64, the sums so far; they advance."""
+    offset: Tensor
+    """``[H]``"""
+    log_sigma: Tensor
+    """``[H]``"""
 
 
 class Program:
@@ -163,6 +177,7 @@ class Program:
         *,
         lengths: Tensor | None = None,
         weights: Tensor | None = None,
+        location: Location | None = None,
     ) -> None:
         """Softmax attention over a memory, or over the steps so far.
 
@@ -174,6 +189,7 @@ class Program:
             y: ``[B, D]``, the result.
             lengths: ``[B]`` int64, places that are filled; None for self-attention.
             weights: view ``[B, shown, U, S]`` of a contiguous tensor, for the first heads.
+            location: lets scores fall with the distance from it.
         """
         heads, width, places = k.shape[1:]
         shown, steps, symbols = (0, 0, 0) if weights is None else weights.shape[1:]
@@ -181,13 +197,25 @@ class Program:
         what = abi.Attention(
             *map(_pointer, (q, y, k, v, lengths, weights)),
             *(q.stride(0), places, steps, symbols, guided, heads, width, shown),
+            abi.Location(*map(_pointer, location or ())),
         )
-        self._append(_ATTENTION, what, q, y, k, v, lengths, weights)
+        self._append(_ATTENTION, what, q, y, k, v, lengths, weights, location)
 
-    def span_attention(self, qkv: Tensor, heads: int, spans: Tensor, y: Tensor) -> None:
-        """Softmax attention of ``qkv [N, 3 D]`` inside each span, in both directions."""
-        what = abi.SpanAttention(*map(_pointer, (qkv, y, spans)), heads, y.shape[1] // heads)
-        self._append(_SPANS, what, qkv, spans, y)
+    def span_attention(
+        self, qkv: Tensor, heads: int, spans: Tensor, y: Tensor, slopes: Tensor | None = None
+    ) -> None:
+        """Softmax attention of ``qkv [N, 3 D]`` inside each span, in both directions.
+
+        ``slopes [H]`` is what a score loses with each position of distance.
+        """
+        pointers = map(_pointer, (qkv, y, spans, slopes))
+        what = abi.SpanAttention(*pointers, heads, y.shape[1] // heads)
+        self._append(_SPANS, what, qkv, spans, y, slopes)
+
+    def recent(self, x: Tensor, past: Tensor, y: Tensor) -> None:
+        """``y [B, (kept + 1) D]`` is ``x [B, D]`` behind ``past [B, kept, D]``, which moves on."""
+        what = abi.Recent(*map(_pointer, (x, past, y)), *past.shape[1:])
+        self._append(_RECENT, what, x, past, y)
 
     def remember(self, kv: Tensor, spans: Tensor, k: Tensor, v: Tensor) -> None:
         """Put rows ``kv [N, 2 D]`` where :meth:`attention` reads them: ``k``, ``v`` as there."""

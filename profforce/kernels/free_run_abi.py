@@ -67,6 +67,7 @@ LinearAttention = _struct(
     map=Int,
     eps=Float,
 )
+Location = _struct("Location", advance=Pointer, centre=Pointer, offset=Pointer, log_sigma=Pointer)
 Attention = _struct(
     "Attention",
     q=Pointer,
@@ -83,9 +84,10 @@ Attention = _struct(
     heads=Int,
     width=Int,
     shown=Int,
+    location=Location,
 )
 SpanAttention = _struct(
-    "SpanAttention", qkv=Pointer, y=Pointer, spans=Pointer, heads=Int, width=Int
+    "SpanAttention", qkv=Pointer, y=Pointer, spans=Pointer, slopes=Pointer, heads=Int, width=Int
 )
 Remember = _struct(
     "Remember",
@@ -97,6 +99,7 @@ Remember = _struct(
     heads=Int,
     width=Int,
 )
+Recent = _struct("Recent", x=Pointer, past=Pointer, y=Pointer, kept=Long, width=Long)
 Operation = _struct("Operation", kind=Int, what=Pointer)
 Group = _struct("Group", first=Long, size=Long, alive=Long, t=Long)
 Run = _struct(

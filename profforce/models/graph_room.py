@@ -31,6 +31,7 @@ class Decoder(nn.Module):
         self.prenet, self.decoder_in = model.prenet, model.decoder_in
         self.decoder, self.decoder_norm = model.decoder, model.decoder_norm
         self.mel_out, self.stop_out = model.mel_out, model.stop_out
+        self.recent_steps = model.recent_steps
         self.config, self.num_mels = model.config, model.num_mels
 
     @property
@@ -83,7 +84,7 @@ class Room:
     noise: DrawnNoise | None
     memories: tuple[Memory, ...]
     layers: tuple[Any, ...]
-    """State of each layer's self-attention."""
+    """State of each layer, and behind them that of :class:`RecentSteps`, where the model has it."""
     first: tuple[Any, ...]
     """The same of one row before its first step."""
 
@@ -100,10 +101,10 @@ class Room:
             return Memory(k, v, like.new_zeros(rows, 1, 1, size.symbols, dtype=torch.bool))
 
         def states(count: int) -> tuple[Any, ...]:
-            return tuple(
-                block.attention.init_state(count, size.places, small)  # type: ignore[union-attr, operator]
-                for block in decoder.decoder
-            )
+            layers = [block.init_state(count, size.places, small) for block in decoder.decoder]  # type: ignore[operator]
+            if decoder.recent_steps is not None:
+                layers.append(decoder.recent_steps.init_state(count, like))
+            return tuple(layers)
 
         return cls(
             t=like.new_zeros((), dtype=torch.int64),
@@ -190,8 +191,12 @@ class Room:
         before = self.mel[:, place - 1 : place or None]
         x = decoder.decoder_in(decoder.prenet(before, noise, self.t[None])[:, 0])
         x = x + self.positions[place]
+        if decoder.recent_steps is not None:
+            x, recent = decoder.recent_steps.step(x, self.layers[-1])
+            self.layers[-1].copy_(recent)
         guided = []
-        for block, layer, memory in zip(decoder.decoder, self.layers, self.memories, strict=True):
+        layers = self.layers[: len(decoder.decoder)]
+        for block, layer, memory in zip(decoder.decoder, layers, self.memories, strict=True):
             x, after, weights = block.step(x, layer, memory, self.t)  # type: ignore[operator]
             for held, new in zip(_tensors(layer), _tensors(after), strict=True):
                 if held is not new:

@@ -26,7 +26,9 @@ from profforce.models.transformer import TransformerTTS
 from profforce.nn.attention import CrossAttention, LinearSelfAttention, Memory, SelfAttention
 from profforce.nn.blocks import DecoderBlock, FeedForward
 from profforce.nn.modes import evaluating
+from profforce.nn.monotonic import MonotonicCrossAttention
 from profforce.nn.noise import PrenetNoise
+from profforce.nn.positions import RecentSteps
 from profforce.nn.prenet import Prenet
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,8 @@ PLACES_MULTIPLE = 256
 """Sizes are rounded up, so that the next run finds a graph that fits."""
 
 _KNOWN = (
-    *(Decoder, Prenet, DecoderBlock, FeedForward, CrossAttention),
+    *(Decoder, Prenet, RecentSteps, DecoderBlock, FeedForward),
+    *(CrossAttention, MonotonicCrossAttention, nn.Conv1d),
     *(nn.Linear, nn.LayerNorm, nn.Identity, nn.Dropout, nn.ModuleList),
 )
 
@@ -120,6 +123,8 @@ def run_on_device(
         steps=steps_a_graph,
     )
     positions = model.decoder_positions.table(replays * steps_a_graph, model.config.width)
+    if positions is None:
+        positions = model.mel_mean.new_zeros(replays * steps_a_graph, model.config.width)
     try:
         machine = machine_for(model, need, noisy=noise is not None, precision=precision)
         run = _Run(

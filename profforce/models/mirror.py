@@ -44,12 +44,14 @@ class MirrorState:
     frames: Tensor
     """``[B, R * M]``, normalised frames of the last step; zeros before the first."""
     layers: tuple[Any, ...]
-    """State of each decoder layer's self-attention."""
+    """State of each decoder layer."""
     memories: tuple[Memory, ...]
     """Keys and values of each layer's cross-attention."""
-    positions: Tensor
-    """``[max_steps, D]``, what the decoder adds at each step."""
+    positions: Tensor | None
+    """``[max_steps, D]``, what the decoder adds at each step; None for nothing."""
     noise: PrenetNoise | None
+    recent: Tensor | None = None
+    """State of :class:`RecentSteps`, where the model has them."""
     window: AttentionWindow | None = None
     """Hold the guided heads to it."""
     rests: Tensor | None = None
@@ -63,6 +65,7 @@ class MirrorState:
             layers=tuple(_select(layer, rows) for layer in self.layers),
             memories=tuple(_select(memory, rows) for memory in self.memories),
             noise=self.noise.select(rows) if self.noise else None,
+            recent=None if self.recent is None else self.recent[rows],
             rests=None if self.rests is None else self.rests[rows],
         )
 
@@ -108,16 +111,18 @@ class Mirror:
             memories = model.encode(symbols, symbol_lengths, speakers)
         like = memories[0].k
         width, frames = model.config.width, model.config.reduction_factor
+        steps = model.recent_steps
         return MirrorState(
             t=0,
             frames=like.new_zeros(len(symbols), frames * model.num_mels),
             layers=tuple(
-                block.attention.init_state(len(symbols), max_steps, like)  # type: ignore[union-attr, operator]
+                block.init_state(len(symbols), max_steps, like)  # type: ignore[operator]
                 for block in model.decoder
             ),
             memories=tuple(memories),
             positions=model.decoder_positions.table(max_steps, width),
             noise=noise,
+            recent=None if steps is None else steps.init_state(len(symbols), like),
         )
 
     @torch.no_grad()
@@ -130,7 +135,11 @@ class Mirror:
         with evaluating(model):
             steps = torch.tensor([t], device=state.frames.device)
             x = model.decoder_in(model.prenet(state.frames[:, None], state.noise, steps)[:, 0])
-            x = x + state.positions[t]
+            if state.positions is not None:
+                x = x + state.positions[t]
+            recent = state.recent
+            if model.recent_steps is not None and recent is not None:
+                x, recent = model.recent_steps.step(x, recent)
             layers, guided = [], []
             memories = self._windowed(state)
             for block, layer, memory in zip(model.decoder, state.layers, memories, strict=True):
@@ -143,7 +152,14 @@ class Mirror:
         rests = state.rests
         if rests is not None:  # forwards only
             rests = torch.maximum(rests, alignments.mean(1).argmax(-1))
-        after = replace(state, t=t + 1, frames=frames.flatten(1), layers=tuple(layers), rests=rests)
+        after = replace(
+            state,
+            t=t + 1,
+            frames=frames.flatten(1),
+            layers=tuple(layers),
+            recent=recent,
+            rests=rests,
+        )
         return StepOutput(frames, stop, alignments, hidden), after
 
     def _windowed(self, state: MirrorState) -> tuple[Memory, ...]:

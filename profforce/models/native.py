@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from profforce.kernels import free_run as kernel
-from profforce.kernels.free_run import PLACES_MULTIPLE, FreeRunner, PackedLinear, Program
+from profforce.kernels.free_run import (
+    PLACES_MULTIPLE,
+    FreeRunner,
+    Location,
+    PackedLinear,
+    Program,
+)
 from profforce.kernels.state import LinearState
 from profforce.models.free_run import Outputs
 from profforce.models.native_rows import Memories, encode
@@ -27,8 +33,9 @@ from profforce.nn.attention import (
 )
 from profforce.nn.blocks import DecoderBlock, EncoderBlock, FeedForward
 from profforce.nn.convolution import ConvStack
+from profforce.nn.monotonic import MonotonicCrossAttention
 from profforce.nn.noise import PrenetNoise
-from profforce.nn.positions import ScaledPositions
+from profforce.nn.positions import NoPositions, RecentSteps, ScaledPositions
 from profforce.nn.prenet import Prenet
 
 GROUP_SIZE = 64
@@ -41,6 +48,7 @@ Packer = Callable[[nn.Module], PackedLinear]
 _KNOWN = (
     *(TransformerTTS, Prenet, ConvStack, ScaledPositions, EncoderBlock, DecoderBlock, FeedForward),
     *(EncoderSelfAttention, LinearSelfAttention, SoftmaxSelfAttention, CrossAttention),
+    *(NoPositions, RecentSteps, MonotonicCrossAttention),
     *(nn.Linear, nn.LayerNorm, nn.Conv1d, nn.Embedding, nn.Identity, nn.Dropout, nn.ModuleList),
 )
 
@@ -128,6 +136,7 @@ class _Rows:
         self.query = torch.empty_like(self.x)
         self.qkv = torch.empty(batch, 3 * config.width)
         self.inner = torch.empty(batch, config.feedforward_width)
+        self.advance = torch.empty(batch, 1)
 
 
 def _decoder_step(
@@ -154,7 +163,11 @@ def _decoder_step(
         if noise is not None and who is not None and model.prenet.dropout > 0:
             program.dropout(x, noise.key(number), who, model.prenet.dropout)
     program.linear(x, packed(model.decoder_in), rows.x)
-    program.positions(rows.x, model.decoder_positions.table(max_steps, model.config.width))
+    positions = model.decoder_positions.table(max_steps, model.config.width)
+    if positions is not None:
+        program.positions(rows.x, positions)
+    if model.recent_steps is not None:
+        _recent_steps(program, model.recent_steps, rows, precision)
     first_shown = len(model.decoder) - model.config.guided_layers
     for number, block in enumerate(model.decoder):
         assert isinstance(block, DecoderBlock)
@@ -187,7 +200,9 @@ def _block_step(
         program, block.attention, _normed(program, block, 0, rows), rows, max_steps, packed
     )
     program.linear(rows.read, packed(block.attention.out), rows.x, add=True, gate=_gate(block, 0))
-    program.linear(_normed(program, block, 1, rows), packed(block.cross.q), rows.query)
+    x = _normed(program, block, 1, rows)
+    program.linear(x, packed(block.cross.q), rows.query)
+    location = _location(program, block.cross, x, rows)
     program.attention(
         rows.query,
         memory.keys[number],
@@ -195,6 +210,7 @@ def _block_step(
         rows.read,
         lengths=memory.lengths,
         weights=weights,
+        location=location,
     )
     program.linear(rows.read, packed(block.cross.out), rows.x, add=True, gate=_gate(block, 1))
     feed = block.feedforward
@@ -203,6 +219,25 @@ def _block_step(
         _normed(program, block, 2, rows), packed(feed.inner), rows.inner, activation=activation
     )
     program.linear(rows.inner, packed(feed.outer), rows.x, add=True, gate=_gate(block, 2))
+
+
+def _location(program: Program, cross: CrossAttention, x: Tensor, rows: _Rows) -> Location | None:
+    """Where the text is read from ``x [B, D]`` on; None by content alone."""
+    if not isinstance(cross, MonotonicCrossAttention):
+        return None
+    layer = PackedLinear(cross.advance_weight[None], cross.advance_bias[None])
+    program.linear(x, layer, rows.advance)
+    centre = torch.zeros(len(x), dtype=torch.float64)
+    return Location(rows.advance, centre, cross.offset.detach(), cross.log_sigma.detach())
+
+
+def _recent_steps(program: Program, layer: RecentSteps, rows: _Rows, precision: str) -> None:
+    batch, width = rows.x.shape
+    past = layer.init_state(batch, rows.x)
+    seen = torch.empty(batch, (past.shape[1] + 1) * width)
+    program.recent(rows.x, past, seen)
+    matrix = PackedLinear(layer.matrix(), layer.conv.bias, precision)
+    program.linear(seen, matrix, rows.x, add=True)
 
 
 def _normed(program: Program, block: DecoderBlock, number: int, rows: _Rows) -> Tensor:

@@ -17,7 +17,7 @@ from profforce.nn.attention import CrossAttention
 from profforce.nn.blocks import EncoderBlock
 from profforce.nn.convolution import ConvStack
 from profforce.nn.masks import length_mask
-from profforce.nn.positions import sinusoid
+from profforce.nn.positions import distance_slopes
 
 GROUP_ROWS = 256
 """Positions that go through together, in whole utterances: what the caches hold."""
@@ -98,8 +98,7 @@ class _Encoder:
         self.spans = torch.empty(rows, 3, dtype=torch.int64)
         self.embedded, self.x = room(rows, self.width), room(rows, self.width)
         self.normed = room(rows, self.width)
-        self.table = sinusoid(int(lengths.max()), self.width, like=self.x)
-        self.table *= model.encoder_positions.alpha
+        self.table = model.encoder_positions.table(int(lengths.max()), self.width)
         self.convolutions = Program()
         self.convolved = add_convolutions(
             self.convolutions, model.encoder_conv, self.embedded, self.spans, precision
@@ -115,8 +114,11 @@ class _Encoder:
         self.spans[:count, 2] += first
         x = self.x[:count]
         torch.index_select(self.model.embedding.weight, 0, symbols, out=self.embedded[:count])
-        torch.index_select(self.table, 0, at.place, out=x)
-        x += self.embedded[:count]
+        if self.table is None:
+            x.copy_(self.embedded[:count])
+        else:
+            torch.index_select(self.table, 0, at.place, out=x)
+            x += self.embedded[:count]
         if self.model.encoder_conv.convs:
             self.convolutions.run_once(sizes)
             x += self.convolved[:count]
@@ -134,7 +136,9 @@ class _Encoder:
             attention, feed = block.attention, block.feedforward
             _norm(program, block.norm_attention, x, normed)
             program.linear(normed, self._pack(attention.qkv), qkv)
-            program.span_attention(qkv, attention.num_heads, self.spans, read)
+            heads = attention.num_heads
+            slopes = distance_slopes(heads) if attention.by_distance else None
+            program.span_attention(qkv, heads, self.spans, read, slopes)
             program.linear(read, self._pack(attention.out), x, add=True)
             _norm(program, block.norm_feedforward, x, normed)
             activation = feed.activation_name

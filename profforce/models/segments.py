@@ -12,12 +12,13 @@ Dropout is drawn anew for each segment from one seed for the pass, so that it is
 being kept.
 
 Shapes: B batch, U decoder steps, S symbols, R reduction factor, M mel channels, D width, G guided
-heads, L decoder layers; A frames of decoder input, R * M.
+heads, L decoder layers; A frames of decoder input, R * M. A layer has a state or two, each a tuple
+of sums: of its keys, and of what moves its place in the text.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,11 +26,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from profforce.errors import UserError
-from profforce.kernels.state import LinearState
 from profforce.models.replay import added, autocast_of, draw_seed, gradients, replayed
 from profforce.nn.attention import Memory, SelfAttention
 from profforce.nn.noise import PrenetNoise
-from profforce.nn.positions import sinusoid
+from profforce.nn.positions import ScaledPositions, sinusoid
 
 if TYPE_CHECKING:
     from profforce.models.transformer import TransformerTTS
@@ -97,9 +97,9 @@ def decode_in_segments(
         segment_steps: memory grows with it, and it need not divide U.
     """
     masks = tuple(memory.mask for memory in memories)
-    parts = (model.prenet, model.decoder_in, model.decoder_positions, model.decoder)
-    heads = (model.decoder_norm, model.mel_out, model.stop_out)
-    weights = [p for part in (*parts, *heads) for p in part.parameters()]
+    parts = (model.prenet, model.decoder_in, model.decoder_positions, model.recent_steps)
+    heads = (model.decoder, model.decoder_norm, model.mel_out, model.stop_out)
+    weights = [p for part in (*parts, *heads) if part is not None for p in part.parameters()]
     keys = [x for memory in memories for x in (memory.k, memory.v)]
     plan = _Plan(model, lengths, masks, noise, segment_steps, draw_seed())
     return Decoded(*_Decode.apply(plan, inputs, *keys, *weights))
@@ -145,22 +145,45 @@ class _Plan:
         number: int,
         inputs: Tensor,
         keys: Sequence[Tensor],
-        enter: Callable[[int, LinearState], LinearState],
-    ) -> tuple[Decoded, list[LinearState]]:
-        """Segment ``number`` over its ``inputs [B, U', A]``: outputs, states after it."""
+        enter: Callable[[int, Any], Any],
+    ) -> tuple[Decoded, list[Any]]:
+        """Segment ``number`` over its ``inputs [B, U', A]``: outputs, states after it.
+
+        The first :meth:`overlap` inputs are of steps before it. ``enter`` is called with the number
+        of a state and its own sum, for each in order.
+        """
         model, start = self.model, number * self.segment_steps
-        steps = torch.arange(start, start + inputs.shape[1], device=inputs.device)
-        lengths = (self.lengths - start).clamp(0, inputs.shape[1])
+        calls, before = itertools.count(), self.overlap(number)
+        steps = torch.arange(start - before, start - before + inputs.shape[1])
+        size = inputs.shape[1] - before
+        lengths = (self.lengths - start).clamp(0, size)
         guided, states = [], []
         with replayed(self.seed + number, inputs.device):
-            x = model.decoder_in(model.prenet(inputs, self.noise, steps))
-            x = x + model.decoder_positions.alpha * _positions(start, x)
+            x = model.decoder_in(model.prenet(inputs, self.noise, steps.to(inputs.device)))
+            if isinstance(model.decoder_positions, ScaledPositions):
+                x = x + model.decoder_positions.alpha * _positions(start - before, x)
+            if model.recent_steps is not None:
+                x = model.recent_steps(x)  # zeros only where nothing was
+            x = x[:, before:]
             memories = map(Memory, keys[::2], keys[1::2], self.masks)
-            for layer, (block, memory) in enumerate(zip(model.decoder, memories, strict=True)):
-                x, weights, state = block.segment(x, lengths, memory, partial(enter, layer))  # type: ignore[operator]
+            for block, memory in zip(model.decoder, memories, strict=True):
+                x, weights, after = block.segment(  # type: ignore[operator]
+                    x, lengths, memory, lambda own: enter(next(calls), own)
+                )
                 guided.append(weights[:, : model.config.guided_heads])
-                states.append(state)
+                states += after
             return model.heads(x, guided, lengths), states
+
+    def overlap(self, number: int) -> int:
+        """How many steps before segment ``number`` its first outputs see."""
+        if self.model.recent_steps is None:
+            return 0
+        return min(self.model.config.recent_steps - 1, number * self.segment_steps)
+
+    def inputs_of(self, inputs: Tensor, number: int) -> Tensor:
+        """The view of what segment ``number`` sees of ``inputs [B, U, A]``."""
+        start, total = number * self.segment_steps, inputs.shape[1]
+        return inputs[:, start - self.overlap(number) : min(start + self.segment_steps, total)]
 
     def split(self, tensor: Tensor, total: int, number: int, axis: int = 1) -> Tensor:
         """The view of segment ``number`` in a tensor of ``total`` steps, or R frames for each."""
@@ -184,14 +207,14 @@ class _Decode(torch.autograd.Function):
         total, keys = inputs.shape[1], tensors[: 2 * len(plan.masks)]
         sums: dict[int, list[_Sum]] = {}
 
-        def enter(layer: int, own: LinearState) -> LinearState:
-            before = sums.get(layer) or [_Sum.zero(x) for x in own]
-            sums[layer] = [total.plus(x) for total, x in zip(before, own, strict=True)]
-            return LinearState(*(total.value for total in before))
+        def enter(place: int, own: Any) -> Any:
+            before = sums.get(place) or [_Sum.zero(x) for x in own]
+            sums[place] = [total.plus(x) for total, x in zip(before, own, strict=True)]
+            return type(own)(*(total.value for total in before))
 
         out: list[Tensor] = []
         for number in range(-(-total // plan.segment_steps)):
-            parts, _ = plan.run(number, plan.split(inputs, total, number), keys, enter)
+            parts, _ = plan.run(number, plan.inputs_of(inputs, number), keys, enter)
             out = out or [
                 plan.room(x, total, axis) for x, axis in zip(parts, TIME_AXIS, strict=True)
             ]
@@ -199,7 +222,8 @@ class _Decode(torch.autograd.Function):
                 plan.split(whole, total, number, axis).copy_(part)
         ctx.plan, ctx.num_tensors = plan, len(tensors)
         ctx.autocast = autocast_of(inputs.device)
-        states = (x for layer in range(len(sums)) for total in sums[layer] for x in total)
+        ctx.sizes = [len(sums[place]) for place in range(len(sums))]
+        states = (x for place in range(len(sums)) for total in sums[place] for x in total)
         ctx.save_for_backward(inputs, *tensors, *states)
         ctx.set_materialize_grads(False)
         return tuple(out)
@@ -209,7 +233,7 @@ class _Decode(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, *saved = ctx.saved_tensors
         tensors, states = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
-        walk = _Backward(ctx.plan, inputs, tensors, states, ctx.needs_input_grad)
+        walk = _Backward(ctx.plan, inputs, tensors, states, ctx.sizes, ctx.needs_input_grad)
         with ctx.autocast():
             for number in reversed(range(-(-inputs.shape[1] // ctx.plan.segment_steps))):
                 walk.segment(number, grads)
@@ -225,11 +249,13 @@ class _Backward:
         inputs: Tensor,
         tensors: Sequence[Tensor],
         states: Sequence[Tensor],
+        sizes: Sequence[int],
         needed: Sequence[bool],
     ) -> None:
         self.plan, self.inputs = plan, inputs
         totals = [_Sum(*pair) for pair in zip(states[::2], states[1::2], strict=True)]
-        self.sums = [list(pair) for pair in zip(totals[::2], totals[1::2], strict=True)]
+        rest = iter(totals)
+        self.sums = [list(itertools.islice(rest, size)) for size in sizes]
         self.grad_states: list[Tensor | None] = [None] * len(totals)
         self.grad_inputs = torch.zeros_like(inputs) if needed[1] else None
         self.num_keys = 2 * len(plan.masks)
@@ -243,15 +269,15 @@ class _Backward:
         plan, total = self.plan, self.inputs.shape[1]
         entered: list[Tensor] = []
 
-        def enter(layer: int, own: LinearState) -> LinearState:
+        def enter(place: int, own: Any) -> Any:
             with torch.no_grad():
-                pairs = zip(self.sums[layer], own, strict=True)
-                self.sums[layer] = [total.plus(-x) for total, x in pairs]
-                leaves = LinearState(*(total.value for total in self.sums[layer]))
+                pairs = zip(self.sums[place], own, strict=True)
+                self.sums[place] = [total.plus(-x) for total, x in pairs]
+                leaves = type(own)(*(total.value for total in self.sums[place]))
             entered.extend(x.requires_grad_() for x in leaves)
             return leaves
 
-        part = plan.split(self.inputs, total, number).detach()
+        part = plan.inputs_of(self.inputs, number).detach()
         part.requires_grad_(self.grad_inputs is not None)
         with torch.enable_grad():
             parts, after = plan.run(number, part, self.leaves[: self.num_keys], enter)
@@ -278,7 +304,7 @@ class _Backward:
         if self.grad_inputs is not None:
             grad = next(found)
             assert grad is not None
-            self.plan.split(self.grad_inputs, self.inputs.shape[1], number).copy_(grad)
+            self.plan.inputs_of(self.grad_inputs, number).add_(grad)
 
 
 def _positions(start: int, like: Tensor) -> Tensor:

@@ -50,7 +50,9 @@ class _Carried(NamedTuple):
     frames: Tensor
     """``[B, R * M]``, normalised."""
     layers: tuple[Any, ...]
-    """State of each layer's self-attention; None before the first step."""
+    """State of each layer; None before the first step."""
+    recent: Tensor | None
+    """State of :class:`RecentSteps`, where the model has them."""
 
 
 class _Rows(NamedTuple):
@@ -118,12 +120,18 @@ def run_through_time(
         for memory in model.encode(symbols, symbol_lengths, speakers)
     ]
     first = memories[0].k.new_zeros(len(symbols), size * model.num_mels)
-    carried = _Carried(first, (None,) * len(memories))
+    recent = model.recent_steps
+    carried = _Carried(
+        first,
+        (None,) * len(memories),
+        None if recent is None else recent.init_state(len(symbols), first),
+    )
     rows: list[_Rows] = []
     ended = torch.zeros_like(max_frames, dtype=torch.bool)
     every = recompute_steps or CHECK_EVERY
     for start in range(0, max_steps, every):
-        given = (model, carried, memories, positions[start : start + every], start, noise)
+        numbers = torch.arange(start, min(start + every, max_steps), device=symbols.device)
+        given = (model, carried, memories, positions, numbers, noise)
         if recompute_steps is not None and torch.is_grad_enabled():
             row, carried = checkpoint(_steps, *given, use_reentrant=False)
         else:
@@ -139,17 +147,20 @@ def _steps(
     model: "TransformerTTS",
     carried: _Carried,
     memories: Sequence[Memory],
-    positions: Tensor,
-    start: int,
+    positions: Tensor | None,
+    numbers: Tensor,
     noise: PrenetNoise | None,
 ) -> tuple[_Rows, _Carried]:
-    """As many decoder steps as ``positions [U', D]`` has rows, from number ``start`` on."""
-    frames, layers = carried
+    """The decoder steps ``numbers [U']``, one after the other; ``positions [U, D]`` of all."""
+    frames, layers, recent = carried
     states: list[Any] = list(layers)
     hidden, mels, stops = [], [], []
-    numbers = torch.arange(start, start + len(positions), device=frames.device)
-    for row, number in zip(positions, numbers.split(1), strict=True):
-        x = model.decoder_in(model.prenet(frames[:, None], noise, number)[:, 0]) + row
+    for number in numbers.split(1):
+        x = model.decoder_in(model.prenet(frames[:, None], noise, number)[:, 0])
+        if positions is not None:
+            x = x + positions[number]
+        if model.recent_steps is not None and recent is not None:
+            x, recent = model.recent_steps.step(x, recent)
         for layer, (block, memory) in enumerate(zip(model.decoder, memories, strict=True)):
             x, states[layer] = block.traced_step(x, states[layer], memory)  # type: ignore[operator]
         hidden.append(model.decoder_norm(x)[:, None])
@@ -158,7 +169,7 @@ def _steps(
         stops.append(stop)
         frames = mel.flatten(1)
     rows = _Rows(*(torch.cat(parts, 1) for parts in (hidden, mels, stops)))
-    return rows, _Carried(frames, tuple(states))
+    return rows, _Carried(frames, tuple(states), recent)
 
 
 def _ends(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from profforce.config import ModelConfig
+from profforce.config import ModelConfig, PositionsKind
 from profforce.models.segmented_postnet import refine_in_segments
 from profforce.models.segments import Decoded, decode_in_segments
 from profforce.nn.attention import Memory
@@ -20,7 +20,7 @@ from profforce.nn.blocks import DecoderBlock, EncoderBlock
 from profforce.nn.convolution import ConvStack
 from profforce.nn.masks import length_mask
 from profforce.nn.noise import PrenetNoise
-from profforce.nn.positions import ScaledPositions
+from profforce.nn.positions import NoPositions, RecentSteps, ScaledPositions
 from profforce.nn.prenet import Prenet
 
 
@@ -45,6 +45,8 @@ class TransformerTTS(nn.Module):
 
     mel_mean: Tensor
     mel_std: Tensor
+    encoder_positions: NoPositions | ScaledPositions
+    decoder_positions: NoPositions | ScaledPositions
 
     def __init__(self, config: ModelConfig, num_symbols: int, num_mels: int) -> None:
         super().__init__()
@@ -63,14 +65,16 @@ class TransformerTTS(nn.Module):
             config.encoder_conv_kernel,
             dropout=config.dropout,
         )
-        self.encoder_positions = ScaledPositions()
+        relative = config.positions is PositionsKind.relative
+        self.encoder_positions = NoPositions() if relative else ScaledPositions()
         self.encoder = nn.ModuleList(EncoderBlock(config) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(width)
         self.prenet = Prenet(
             frames * num_mels, config.prenet_width, config.prenet_layers, config.prenet_dropout
         )
         self.decoder_in = nn.Linear(config.prenet_width, width)
-        self.decoder_positions = ScaledPositions()
+        self.decoder_positions = NoPositions() if relative else ScaledPositions()
+        self.recent_steps = RecentSteps(width, config.recent_steps) if relative else None
         self.decoder = nn.ModuleList(DecoderBlock(config) for _ in range(config.decoder_layers))
         self.decoder_norm = nn.LayerNorm(width)
         self.mel_out = nn.Linear(width, frames * num_mels)
@@ -166,6 +170,8 @@ class TransformerTTS(nn.Module):
     ) -> Decoded:
         steps = torch.arange(inputs.shape[1], device=inputs.device)
         x = self.decoder_positions(self.decoder_in(self.prenet(inputs, noise, steps)))
+        if self.recent_steps is not None:
+            x = self.recent_steps(x)
         guided = []
         for block, memory in zip(self.decoder, memories, strict=True):
             x, weights = self._through(block, x, lengths, memory)

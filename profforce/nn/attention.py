@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from profforce.config import ModelConfig
+from profforce.config import ModelConfig, PositionsKind
 from profforce.errors import UserError, did_you_mean
 from profforce.kernels.ops import causal_linear_attention, causal_linear_step
 from profforce.kernels.state import LinearState, empty_state
+from profforce.nn.positions import distance_slopes
 
-EnterState = Callable[[LinearState], LinearState]
+EnterState = Callable[[Any], Any]
 """Given the sums over a segment's own keys, the state that the segment starts from."""
 
 
@@ -250,20 +251,45 @@ class CrossAttention(nn.Module):
         return Memory(k, v, mask[:, None, None])
 
     def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """``x [B, U, D]`` -> ``([B, U, D], weights [B, H, U, S])``.
+        """``x [B, U, D]`` -> ``([B, U, D], weights [B, H, U, S])``."""
+        return self.read(self.scores(x, memory), memory)
+
+    def init_state(self, batch: int, like: Tensor) -> Any:
+        """State before the first step: content alone has none."""
+        return ()
+
+    def step(self, x: Tensor, memory: Memory, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """``x [B, D]`` -> ``([B, D], weights [B, H, S], state)``: the parallel form on one step.
+
+        With gradients and nothing in place; a ``state`` of None is that before the first step.
+        """
+        y, weights = self(x[:, None], memory)
+        return y[:, 0], weights[:, :, 0], state
+
+    def segment(
+        self, x: Tensor, lengths: Tensor, memory: Memory, enter: Callable[[Any], Any]
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Parallel form on a part of the sequence, with what :meth:`SelfAttention.segment` takes.
+
+        Returns:
+            ``([B, U, D], weights [B, H, U, S], state after the part)``; without a state None, and
+            ``enter`` is not called.
+        """
+        return (*self(x, memory), None)
+
+    def scores(self, x: Tensor, memory: Memory) -> Tensor:
+        """How well each step's query fits each symbol's key, ``[B, H, U, S]``."""
+        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return q @ memory.k.transpose(-1, -2) * q.shape[-1] ** -0.5  # type: ignore[no-any-return]
+
+    def read(self, scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """What :meth:`forward` returns, from ``scores [B, H, U, S]``.
 
         A row with no symbol at all gets uniform weights over padding instead of NaN.
         """
-        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        scores = q @ memory.k.transpose(-1, -2) * q.shape[-1] ** -0.5
         scores = scores.masked_fill(~memory.mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         return self.out((weights @ memory.v).transpose(1, 2).flatten(2)), weights
-
-    def step(self, x: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """``x [B, D]`` -> ``([B, D], weights [B, H, S])``: the parallel form on one step."""
-        y, weights = self(x[:, None], memory)
-        return y[:, 0], weights[:, :, 0]
 
 
 class EncoderSelfAttention(nn.Module):
@@ -272,6 +298,7 @@ class EncoderSelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
+        self.by_distance = config.positions is PositionsKind.relative
         self.qkv = nn.Linear(config.width, 3 * config.width)
         self.out = nn.Linear(config.width, config.width)
 
@@ -279,5 +306,14 @@ class EncoderSelfAttention(nn.Module):
         """``x [B, S, D]``, ``mask [B, S]`` -> ``[B, S, D]``."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
         bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill(~mask, torch.finfo(x.dtype).min)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
+        bias = bias[:, None, None]
+        if self.by_distance:
+            bias = bias + self.distance_bias(x)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def distance_bias(self, x: Tensor) -> Tensor:
+        """``[H, S, S]``, what distance takes from the scores of ``x [B, S, D]``."""
+        place = torch.arange(x.shape[1], device=x.device)
+        distance = (place[:, None] - place).abs().to(x.dtype)
+        return -distance_slopes(self.num_heads).to(x)[:, None, None] * distance

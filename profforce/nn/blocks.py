@@ -4,14 +4,13 @@ Shapes: B batch, U decoder steps, S symbols, D width.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from profforce.config import Activation, ModelConfig
-from profforce.kernels.state import LinearState
+from profforce.config import Activation, CrossAttentionKind, ModelConfig
 from profforce.nn.attention import (
     CrossAttention,
     EncoderSelfAttention,
@@ -19,11 +18,18 @@ from profforce.nn.attention import (
     Memory,
     build_self_attention,
 )
+from profforce.nn.monotonic import MonotonicCrossAttention
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.relu: F.relu,
     Activation.gelu: F.gelu,
     Activation.silu: F.silu,
+}
+
+
+CROSS_ATTENTION: dict[CrossAttentionKind, type[CrossAttention]] = {
+    CrossAttentionKind.content: CrossAttention,
+    CrossAttentionKind.monotonic: MonotonicCrossAttention,
 }
 
 
@@ -60,6 +66,15 @@ class EncoderBlock(nn.Module):
         return x + self.dropout(self.feedforward(self.norm_feedforward(x)))  # type: ignore[no-any-return]
 
 
+class BlockState(NamedTuple):
+    """State of a decoder block."""
+
+    attention: Any
+    """Of self-attention."""
+    cross: Any
+    """Of cross-attention: () where it has none."""
+
+
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention and feed-forward.
 
@@ -70,7 +85,7 @@ class DecoderBlock(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention = build_self_attention(config)
-        self.cross = CrossAttention(config)
+        self.cross = CROSS_ATTENTION[config.cross_attention](config)
         self.feedforward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
         self.norms = nn.ModuleList(
@@ -83,39 +98,57 @@ class DecoderBlock(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """``x [B, U, D]``, ``lengths [B]`` -> ``([B, U, D], weights [B, H, U, S])``."""
-        return self._onwards(x, self.attention(self.norms[0](x), lengths), memory)
+        x = x + self._gate(0, self.dropout(self.attention(self.norms[0](x), lengths)))
+        y, weights = self.cross(self.norms[1](x), memory)
+        return self._onwards(x, y), weights
 
     def segment(
         self, x: Tensor, lengths: Tensor, memory: Memory, enter: EnterState
-    ) -> tuple[Tensor, Tensor, LinearState]:
-        """:meth:`forward` on a part of the sequence; see :meth:`SelfAttention.segment`."""
+    ) -> tuple[Tensor, Tensor, list[Any]]:
+        """:meth:`forward` on a part of the sequence; see :meth:`SelfAttention.segment`.
+
+        Returns:
+            ``([B, U, D], weights [B, H, U, S], states after the part)``, a state for each call of
+            ``enter``, in their order.
+        """
         y, after = self.attention.segment(self.norms[0](x), lengths, enter)
-        return (*self._onwards(x, y, memory), after)
+        x = x + self._gate(0, self.dropout(y))
+        y, weights, place = self.cross.segment(self.norms[1](x), lengths, memory, enter)
+        states = [after] if place is None else [after, place]
+        return self._onwards(x, y), weights, states
 
     def traced_step(self, x: Tensor, state: Any, memory: Memory) -> tuple[Tensor, Any]:
         """``x [B, D]`` -> ``([B, D], state)``: :meth:`forward` one by one, with gradients.
 
         In training mode with its dropout, drawn anew for every step.
         """
-        y, state = self.attention.traced_step(self.norms[0](x), state)
-        x, _ = self._onwards(x[:, None], y[:, None], memory)
-        return x[:, 0], state
-
-    def _onwards(self, x: Tensor, y: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """The rest of the block, from what self-attention gave."""
+        attention, place = (None, None) if state is None else state
+        y, attention = self.attention.traced_step(self.norms[0](x), attention)
         x = x + self._gate(0, self.dropout(y))
-        y, weights = self.cross(self.norms[1](x), memory)
-        x = x + self._gate(1, self.dropout(y))
-        y = self.feedforward(self.norms[2](x))
-        return x + self._gate(2, self.dropout(y)), weights
+        y, _, place = self.cross.step(self.norms[1](x), memory, place)
+        return self._onwards(x, y), BlockState(attention, place)
 
-    def step(self, x: Tensor, state: Any, memory: Memory, t: int) -> tuple[Tensor, Any, Tensor]:
+    def _onwards(self, x: Tensor, y: Tensor) -> Tensor:
+        """The rest of the block, from what cross-attention gave."""
+        x = x + self._gate(1, self.dropout(y))
+        return x + self._gate(2, self.dropout(self.feedforward(self.norms[2](x))))
+
+    def init_state(self, batch: int, max_steps: int, like: Tensor) -> BlockState:
+        """State before the first of at most ``max_steps`` steps."""
+        return BlockState(
+            self.attention.init_state(batch, max_steps, like), self.cross.init_state(batch, like)
+        )
+
+    def step(
+        self, x: Tensor, state: BlockState, memory: Memory, t: int
+    ) -> tuple[Tensor, BlockState, Tensor]:
         """``x [B, D]`` -> ``([B, D], state, weights [B, H, S])``: :meth:`forward` one by one.
 
         Called in evaluation mode (the mirror sees to it), where dropout is the identity.
         """
-        y, state = self.attention.step(self.norms[0](x), state, t)
+        y, attention = self.attention.step(self.norms[0](x), state.attention, t)
         x = x + self._gate(0, y)
-        y, weights = self.cross.step(self.norms[1](x), memory)
+        y, weights, place = self.cross.step(self.norms[1](x), memory, state.cross)
         x = x + self._gate(1, y)
-        return x + self._gate(2, self.feedforward(self.norms[2](x))), state, weights
+        x = x + self._gate(2, self.feedforward(self.norms[2](x)))
+        return x, BlockState(attention, place), weights

@@ -12,7 +12,14 @@ from torch.nn import functional as F
 from profforce.errors import UserError
 from profforce.kernels import native
 from profforce.kernels.build import variants
-from profforce.kernels.free_run import FreeRunner, PackedLinear, Program, is_available, is_fast
+from profforce.kernels.free_run import (
+    FreeRunner,
+    Location,
+    PackedLinear,
+    Program,
+    is_available,
+    is_fast,
+)
 from profforce.kernels.ops import causal_linear_step
 from profforce.kernels.state import empty_state
 from profforce.nn.noise import PrenetNoise
@@ -185,6 +192,47 @@ def test_attention_over_a_memory(build: str, width: int) -> None:
         assert weights[row, 0, 0, length:].abs().sum() == 0
 
 
+def test_attention_around_a_centre_that_goes_on(build: str) -> None:
+    torch.manual_seed(0)
+    width, lengths = 12, torch.tensor([5, 70])
+    k, v = torch.randn(2, 3, width, 80), torch.randn(2, 3, 80, width)
+    at = Location(torch.empty(2, 1), torch.zeros(2).double(), torch.randn(3), torch.randn(3))
+    q, y = torch.randn(2, 3 * width), torch.empty(2, 3 * width)
+    program = Program()
+    program.attention(q, k, v, y, lengths=lengths, location=at)
+    runner = FreeRunner(program, torch.tensor([1, 0]), [2], max_steps=9)
+    total = torch.zeros(2, 1, dtype=torch.float64)
+    for raw in (-40.0, 0.3, 19.0, 21.0):
+        at.advance[:, 0] = torch.tensor([raw, raw - 1])
+        runner.advance(1)
+        total += F.softplus(at.advance).double()
+        for row, number in ((0, 1), (1, 0)):  # row of an utterance
+            size = int(lengths[number])
+            scores = torch.einsum("hd,hdp->hp", q[row].unflatten(0, (3, width)), k[number])
+            distance = torch.arange(80) - total[row] - at.offset[:, None]
+            scores = scores / width**0.5 - (distance / at.log_sigma.exp()[:, None]).square() / 2
+            read = torch.einsum(
+                "hp,hpd->hd", scores[:, :size].softmax(-1).float(), v[number, :, :size]
+            )
+            torch.testing.assert_close(y[row], read.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(at.centre, total[:, 0].flip(0))
+
+
+def test_recent_rows_stand_side_by_side(build: str) -> None:
+    past, x, y = torch.zeros(3, 2, 5), torch.empty(2, 5), torch.empty(2, 15)
+    program = Program()
+    program.recent(x, past, y)
+    runner = FreeRunner(program, torch.tensor([2, 0]), [2], max_steps=9)
+    history = torch.zeros(2, 2, 5)
+    for _ in range(4):
+        x.normal_()
+        history = torch.cat([history, x[:, None]], 1)
+        runner.advance(1)
+        torch.testing.assert_close(y, history[:, -3:].flatten(1), rtol=0, atol=0)
+    torch.testing.assert_close(past[[2, 0]], history[:, -2:], rtol=0, atol=0)
+    assert past[1].abs().sum() == 0
+
+
 def test_attention_over_the_steps_so_far(build: str) -> None:
     torch.manual_seed(0)
     width, steps = 20, 37
@@ -229,16 +277,22 @@ def test_convolution(build: str, kernel: int) -> None:
 
 
 @pytest.mark.parametrize("width", [4, 16, 36])
-def test_attention_inside_spans(build: str, width: int) -> None:
+@pytest.mark.parametrize("near", [False, True], ids=["anywhere", "near"])
+def test_attention_inside_spans(build: str, width: int, near: bool) -> None:
     torch.manual_seed(width)
     lengths = [1, 40, 9]
     spans, qkv, y = spans_of(lengths), torch.randn(50, 6 * width), torch.empty(50, 2 * width)
     program = Program()
-    program.span_attention(qkv, 2, spans, y)
+    slopes = torch.tensor([1.0, 0.125]) if near else None
+    program.span_attention(qkv, 2, spans, y, slopes)
     program.run_once([1, 49])
     for part, read in zip(qkv.split(lengths), y.split(lengths), strict=True):
         q, k, v = part.unflatten(1, (3, 2, width)).permute(1, 2, 0, 3)
-        truth = F.scaled_dot_product_attention(q, k, v)
+        place = torch.arange(len(part))
+        bias = (place[:, None] - place).abs() * (torch.zeros(2) if slopes is None else -slopes)[
+            :, None, None
+        ]
+        truth = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         torch.testing.assert_close(read, truth.transpose(0, 1).flatten(1), rtol=1e-5, atol=1e-5)
 
 

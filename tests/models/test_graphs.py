@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import NUM_MELS, NUM_SYMBOLS, build, config, texts
+from small_model import NUM_MELS, NUM_SYMBOLS, PLACES, build, config, texts
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -113,6 +113,7 @@ def assert_same(ours: FreeRun, truth: FreeRun, tolerance: float) -> None:
     batch=st.sampled_from([1, 4, 12]),
     steps=st.sampled_from([1, 4, 32]),
     group=st.sampled_from([3, 128]),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_the_steps_of_a_graph_make_the_plain_mirrors_frames(
@@ -128,6 +129,7 @@ def test_the_steps_of_a_graph_make_the_plain_mirrors_frames(
     batch: int,
     steps: int,
     group: int,
+    places: dict[str, object],
     seed: int,
 ) -> None:
     model = build(
@@ -141,6 +143,7 @@ def test_the_steps_of_a_graph_make_the_plain_mirrors_frames(
         num_speakers=num_speakers,
         guided_heads=guided,
         guided_layers=guided,
+        **places,
     )
     given = arguments(batch, seed, noisy=noisy)
     if num_speakers:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import NUM_MELS, build, texts
+from small_model import NUM_MELS, PLACES, build, texts
 from torch import Tensor, nn
 
 from profforce.config import Activation, FeatureMap, ModelConfig
@@ -75,6 +75,7 @@ def forced_steps(model: TransformerTTS, *batch: Tensor, noise: PrenetNoise) -> d
     rezero=st.booleans(),
     feature_map=st.sampled_from([FeatureMap.elu, FeatureMap.relu]),
     activation=st.sampled_from(list(Activation)),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_the_recurrent_form_equals_the_parallel_form_frame_by_frame(
@@ -84,6 +85,7 @@ def test_the_recurrent_form_equals_the_parallel_form_frame_by_frame(
     rezero: bool,
     feature_map: FeatureMap,
     activation: Activation,
+    places: dict[str, object],
     seed: int,
 ) -> None:
     model = build(
@@ -94,6 +96,7 @@ def test_the_recurrent_form_equals_the_parallel_form_frame_by_frame(
         rezero=rezero,
         feature_map=feature_map,
         activation=activation,
+        **places,
     )
     symbols, symbol_lengths = texts(3, seed)
     mel = torch.randn(3, 19, NUM_MELS, dtype=dtype) - 4
@@ -118,12 +121,13 @@ def test_the_recurrent_form_equals_the_parallel_form_frame_by_frame(
 @given(
     attention=st.sampled_from(["linear", "softmax"]),
     reduction=st.sampled_from([1, 2, 4]),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_teacher_forcing_on_a_free_run_repeats_the_free_run(
-    attention: str, reduction: int, seed: int
+    attention: str, reduction: int, places: dict[str, object], seed: int
 ) -> None:
-    model = build(torch.float64, seed, attention=attention, reduction_factor=reduction)
+    model = build(torch.float64, seed, attention=attention, reduction_factor=reduction, **places)
     symbols, symbol_lengths = texts(4, seed)
     noise = PrenetNoise(seed, torch.arange(4))
     limit = torch.tensor([23, 7, 16, 1])
@@ -144,12 +148,13 @@ def test_teacher_forcing_on_a_free_run_repeats_the_free_run(
 @given(
     attention=st.sampled_from(["linear", "softmax"]),
     reduction=st.sampled_from([1, 2, 4]),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_an_utterance_alone_equals_itself_in_a_batch_of_32(
-    attention: str, reduction: int, seed: int
+    attention: str, reduction: int, places: dict[str, object], seed: int
 ) -> None:
-    model = build(torch.float64, seed, attention=attention, reduction_factor=reduction)
+    model = build(torch.float64, seed, attention=attention, reduction_factor=reduction, **places)
     symbols, symbol_lengths = texts(32, seed)
     mel = torch.randn(32, 21, NUM_MELS, dtype=torch.float64) - 4
     g = torch.Generator().manual_seed(seed)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import build, texts
+from small_model import PLACES, build, texts
 from torch import Tensor, nn
 
 from profforce.config import Activation, FeatureMap
@@ -71,6 +71,7 @@ def assert_same(ours: FreeRun, truth: FreeRun, tolerance: float = 1e-5) -> None:
     num_speakers=st.sampled_from([0, 3]),
     guided=st.sampled_from([1, 2]),
     batch=st.sampled_from([1, 3, 17]),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_the_engine_makes_the_plain_mirrors_frames(
@@ -85,6 +86,7 @@ def test_the_engine_makes_the_plain_mirrors_frames(
     num_speakers: int,
     guided: int,
     batch: int,
+    places: dict[str, object],
     seed: int,
 ) -> None:
     model = build(
@@ -96,11 +98,12 @@ def test_the_engine_makes_the_plain_mirrors_frames(
         activation=activation,
         rezero=rezero,
         width=width,
-        encoder_conv_layers=convolutions,
+        encoder_conv_layers=convolutions or int(places["positions"] == "relative"),
         postnet_layers=convolutions,
         num_speakers=num_speakers,
         guided_heads=guided,
         guided_layers=guided,
+        **places,
     )
     speakers = torch.arange(batch) % 3 if num_speakers else None
     ours = speak(model, batch, seed, noisy=noisy, speakers=speakers)
@@ -120,12 +123,13 @@ def test_the_engine_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     attention=st.sampled_from(["linear", "softmax"]),
     precision=st.sampled_from(sorted(kernel.TYPES)),
     order=st.permutations(range(9)),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_neither_batch_nor_order_nor_threads_change_a_bit(
-    attention: str, precision: str, order: list[int], seed: int
+    attention: str, precision: str, order: list[int], places: dict[str, object], seed: int
 ) -> None:
-    model = build(torch.float32, seed, attention=attention, reduction_factor=2)
+    model = build(torch.float32, seed, attention=attention, reduction_factor=2, **places)
     symbols, lengths = texts(9, seed)
     who, limit = torch.arange(9) * 7919, torch.full((9,), 25)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_model import PLACES, stir
 from torch import Tensor, nn
 
 from profforce.bench import peak
@@ -50,6 +51,7 @@ def build(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: object) 
     for block in model.decoder:  # ReZero starts at zero: open the gates, or nothing is tested
         if block.gates is not None:
             nn.init.constant_(block.gates, 0.5)
+    stir(model)
     model.set_mel_statistics(torch.linspace(-6, -3, NUM_MELS), torch.linspace(1, 2, NUM_MELS))
     return model
 
@@ -115,6 +117,7 @@ def assert_same(
     postnet=st.sampled_from([(0, 3), (1, 5), (3, 3)]),
     refine=st.booleans(),
     recompute=st.booleans(),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 99),
 )
 def test_outputs_and_every_gradient_are_those_of_the_plain_pass(
@@ -127,6 +130,7 @@ def test_outputs_and_every_gradient_are_those_of_the_plain_pass(
     postnet: tuple[int, int],
     refine: bool,
     recompute: bool,
+    places: dict[str, object],
     seed: int,
 ) -> None:
     """Also those of the text encoder, which come through the memories, and of the targets.
@@ -143,6 +147,7 @@ def test_outputs_and_every_gradient_are_those_of_the_plain_pass(
         num_speakers=speakers,
         postnet_layers=postnet[0],
         postnet_kernel=postnet[1],
+        **places,
     )
     model.recompute_activations = recompute
     plain, wanted = gradients(model, None, refine=refine)

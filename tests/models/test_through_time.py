@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_model import PLACES, stir
 from torch import Tensor
 
 from profforce.config import Activation, ModelConfig
@@ -41,6 +42,7 @@ ATTENTIONS = ("linear", "softmax")
 def build(seed: int = 0, **changes: object) -> TransformerTTS:
     torch.manual_seed(seed)
     model = TransformerTTS(replace(SMALL, **changes), NUM_SYMBOLS, NUM_MELS).double().eval()
+    stir(model)
     model.set_mel_statistics(torch.linspace(-6, -3, NUM_MELS), torch.linspace(1, 2, NUM_MELS))
     return model
 
@@ -88,6 +90,7 @@ def gradients(model: TransformerTTS, run: ThroughTime) -> dict[str, Tensor]:
     threshold=st.sampled_from([0.45, 0.5, 0.6, 0.999]),
     num_speakers=st.sampled_from([0, 2]),
     rezero=st.booleans(),
+    places=st.sampled_from(PLACES),
     seed=st.integers(0, 999),
 )
 def test_it_makes_the_frames_of_the_mirror_s_free_run(
@@ -97,6 +100,7 @@ def test_it_makes_the_frames_of_the_mirror_s_free_run(
     threshold: float,
     num_speakers: int,
     rezero: bool,
+    places: dict[str, object],
     seed: int,
 ) -> None:
     """Lengths and stops included, and the hidden states of the pass over those frames."""
@@ -106,6 +110,7 @@ def test_it_makes_the_frames_of_the_mirror_s_free_run(
         reduction_factor=reduction,
         num_speakers=num_speakers,
         rezero=rezero,
+        **places,
     )
     speakers = torch.tensor([1, 0, 1])
     run = speak(model, recompute_steps, stop_threshold=threshold, speakers=speakers)

@@ -5,10 +5,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from profforce.config import ModelConfig
+from profforce.config import CrossAttentionKind, ModelConfig, PositionsKind
 from profforce.models.transformer import TransformerTTS
+from profforce.nn.monotonic import MonotonicCrossAttention
 
 NUM_SYMBOLS, NUM_MELS = 12, 6
+PLACES: list[dict[str, object]] = [
+    {"cross_attention": cross, "positions": positions, "recent_steps": recent}
+    for cross, positions, recent in (
+        (CrossAttentionKind.content, PositionsKind.absolute, 1),
+        (CrossAttentionKind.monotonic, PositionsKind.absolute, 1),
+        (CrossAttentionKind.content, PositionsKind.relative, 4),
+        (CrossAttentionKind.monotonic, PositionsKind.relative, 1),
+        (CrossAttentionKind.monotonic, PositionsKind.relative, 3),
+    )
+]
+"""Every way of knowing where one is."""
 
 
 def config(**changes: object) -> ModelConfig:
@@ -34,6 +46,7 @@ def build(dtype: torch.dtype, seed: int = 0, **changes: object) -> TransformerTT
     for block in model.decoder:  # ReZero starts at zero: open the gates, or nothing is tested
         if block.gates is not None:
             nn.init.constant_(block.gates, 0.5)
+    stir(model)
     model.set_mel_statistics(torch.linspace(-6, -3, NUM_MELS), torch.linspace(1, 2, NUM_MELS))
     return model
 
@@ -43,3 +56,12 @@ def texts(batch: int, seed: int) -> tuple[Tensor, Tensor]:
     lengths = torch.randint(1, 9, (batch,), generator=g)
     symbols = torch.randint(1, NUM_SYMBOLS, (batch, int(lengths.max())), generator=g)
     return symbols * (torch.arange(symbols.shape[1]) < lengths[:, None]), lengths
+
+
+def stir(model: TransformerTTS) -> None:
+    """Let advances depend on their inputs, and heads on their number: at first none do."""
+    for block in model.decoder:
+        if isinstance(block.cross, MonotonicCrossAttention):
+            nn.init.normal_(block.cross.advance_weight)
+            nn.init.normal_(block.cross.offset)
+            nn.init.normal_(block.cross.log_sigma, 0.5, 0.3)
