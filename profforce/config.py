@@ -98,6 +98,20 @@ class DataKind(StrEnum):
     custom = "custom"
 
 
+class BestBy(StrEnum):
+    """What the best checkpoints are kept by: the gap meter (mel distance of free runs plus the share
+    that never stopped), or a figure of ``profforce evaluate`` (docs/evaluate.md)."""
+
+    gap = "gap"
+    failed = "failed"
+    unaligned = "unaligned"
+    stop_error_s = "stop_error_s"
+    mcd_free_db = "mcd_free_db"
+    dtw_free = "dtw_free"
+    dtw_gap = "dtw_gap"
+    focus = "focus"
+
+
 class BenchDtype(StrEnum):
     """Type of the inputs of a benchmark."""
 
@@ -517,6 +531,10 @@ class TrainerConfig:
     keep_last: int = 2
     keep_best: int = 2
     num_eval_sentences: int = 4
+    best_by: BestBy = BestBy.gap
+    """Score of the best checkpoints; any but ``gap`` is measured anew for each checkpoint."""
+    num_score_sentences: int = 16
+    """Held-out texts that it is measured on."""
     num_threads: int | None = None
     """CPU threads of torch; its default when unset."""
     deterministic: bool = False
@@ -538,6 +556,7 @@ class TrainerConfig:
             "checkpoint_every",
             "keep_last",
             "num_eval_sentences",
+            "num_score_sentences",
         ]
         _in_range("trainer", self, positive, 1)
         _in_range("trainer", self, ("num_threads",), 1, 4096)

@@ -60,10 +60,11 @@ class _TrainTask:
     def __call__(self, cfg: object, run_dir: Path) -> float:
         from profforce.config import TrainConfig
         from profforce.display import training_display
+        from profforce.evaluation.score import scorer_of
         from profforce.training.loop import train as run
 
         assert isinstance(cfg, TrainConfig)
         with training_display(cfg.trainer.steps) as report:
-            score = run(cfg, run_dir, resume=self.resume, report=report)
+            score = run(cfg, run_dir, resume=self.resume, report=report, make_scorer=scorer_of)
         typer.echo(run_dir)
         return score

@@ -4,7 +4,7 @@ S symbols, T mel frames, M mel channels, U decoder steps, N samples.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -87,6 +87,43 @@ def evaluate(
     """
     synthesizer = Synthesizer.from_run(run, config)
     checkpoint = find_checkpoint(run, config.checkpoint).name
+    name = f"evaluating {run}"
+    told = None if progress is None else lambda done, of: progress(name, done, of)
+    judged = judge_speech(synthesizer, material, pitch=config.pitch, told=told)
+    return Evaluation(
+        run=str(run),
+        checkpoint=checkpoint,
+        rows=judged.rows,
+        spoken=judged.spoken,
+        mel=synthesizer.mel,
+        frames_a_step=synthesizer.model.config.reduction_factor,
+        vocoder=synthesizer.vocoder,
+        forced=judged.forced,
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows of figures, an utterance each, and what they are about."""
+
+    rows: list[Row]
+    spoken: list[Spoken]
+    forced: list[Tensor] | None
+    """``[T, M]`` of each recording, teacher-forced; None without recordings."""
+
+
+def judge_speech(
+    synthesizer: Synthesizer,
+    material: Material,
+    *,
+    pitch: bool,
+    told: Callable[[int, int], None] | None = None,
+) -> Judged:
+    """Let ``synthesizer`` speak ``material`` and judge it; ``told`` how many are done, of how many.
+
+    Raises:
+        UserError: for a text that it cannot say, and a model that has diverged.
+    """
     scripts = [synthesizer.script(request) for request in material.requests]
     forced = _teacher_forced(synthesizer, material)
     rows, all_spoken = [], []
@@ -94,22 +131,13 @@ def evaluate(
         row = _judged(spoken, synthesizer.mel)
         if material.recordings is not None:
             row |= _compared(
-                spoken, material.recordings[i], forced[i], synthesizer.mel, pitch=config.pitch
+                spoken, material.recordings[i], forced[i], synthesizer.mel, pitch=pitch
             )
         rows.append({key: _rounded(value) for key, value in row.items()})
         all_spoken.append(spoken)
-        if progress is not None:
-            progress(f"evaluating {run}", i + 1, len(scripts))
-    return Evaluation(
-        run=str(run),
-        checkpoint=checkpoint,
-        rows=rows,
-        spoken=all_spoken,
-        mel=synthesizer.mel,
-        frames_a_step=synthesizer.model.config.reduction_factor,
-        vocoder=synthesizer.vocoder,
-        forced=forced if material.recordings is not None else None,
-    )
+        if told is not None:
+            told(i + 1, len(scripts))
+    return Judged(rows, all_spoken, forced if material.recordings is not None else None)
 
 
 @torch.no_grad()

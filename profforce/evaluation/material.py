@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from profforce.audio.files import read_audio, trim_silence
-from profforce.config import MelConfig, TrainConfig
-from profforce.data.corpus import load_corpus
+from profforce.config import DataConfig, MelConfig, TrainConfig
+from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.progress import Progress
 from profforce.sampling.request import Request
 from profforce.training.gap import fixed_sentences
@@ -56,6 +56,11 @@ def held_out(config: TrainConfig, count: int, progress: Progress | None = None) 
     Raises :class:`UserError` for whatever is wrong with the corpus.
     """
     corpus = load_corpus(config.data, config.text, config.mel, progress)
+    return held_out_of(corpus, config.data, count)
+
+
+def held_out_of(corpus: Corpus, data: DataConfig, count: int) -> Material:
+    """At most ``count`` of the utterances that ``corpus`` holds out; ``data`` are its settings."""
     batch = fixed_sentences(corpus.valid, count)
     requests, recordings = [], []
     for i, position in enumerate(batch.indices.tolist()):
@@ -63,7 +68,7 @@ def held_out(config: TrainConfig, count: int, progress: Progress | None = None) 
         spoken = Request(batch.texts[i], utterance.where, utterance.id, utterance.speaker)
         mel = batch.mel[i, : int(batch.mel_lengths[i])]
         requests.append(spoken)
-        recordings.append(Recording(mel, Path(utterance.audio), config.data.trim_db))
+        recordings.append(Recording(mel, Path(utterance.audio), data.trim_db))
     return Material("held-out utterances", requests, recordings, corpus.mel)
 
 

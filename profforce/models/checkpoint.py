@@ -151,8 +151,13 @@ def prune(folder: Path, keep_last: int, keep_best: int) -> None:
 
 
 def ranked(found: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
-    """Those with a score, best (lowest) first."""
-    scored = [pair for pair in found if _is_number(pair[1].get("score"))]
+    """Those with a score, best (lowest) first; of several kinds of score, that of the last."""
+    by = found[-1][1].get("score_by", "gap") if found else "gap"
+    scored = [
+        pair
+        for pair in found
+        if _is_number(pair[1].get("score")) and pair[1].get("score_by", "gap") == by
+    ]
     return sorted(scored, key=lambda pair: pair[1]["score"])
 
 

@@ -3,6 +3,7 @@
 Shapes: B batch, T mel frames, M mel channels, U decoder steps, S symbols.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,20 @@ from profforce.training.passes import teacher_forced
 
 NOISE_SEED = 20160
 """The meter's own prenet noise: the same at every step, so that readings compare."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a checkpoint is."""
+
+    value: float
+    """Lower is better; NaN if it cannot be told."""
+    figures: dict[str, float]
+    """For the records."""
+
+
+Scorer = Callable[[TransformerTTS], Score]
+"""Scores a model by itself; the same model gets the same score."""
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from profforce.config import MethodName, TrainConfig
+from profforce.config import BestBy, MethodName, TrainConfig
 from profforce.data.batch import Batch
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.dataset import MelDataset
@@ -29,7 +29,7 @@ from profforce.training.faults import (
     gradient_norm,
     tell_skipped,
 )
-from profforce.training.gap import Reading, fixed_sentences, measure_gap
+from profforce.training.gap import Reading, Scorer, fixed_sentences, measure_gap
 from profforce.training.logs import LogReporter, Pace, Report, Reporter, RunLog
 from profforce.training.optim import clip_gradients
 from profforce.training.plan import Part, own_batches, plan_step
@@ -47,6 +47,7 @@ from profforce.training.step import (
 
 log = logging.getLogger(__name__)
 FORCED = ("gan/", "free/", "imitation/")
+MakeScorer = Callable[[TrainConfig, Corpus], Scorer | None]
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """What a disk that takes no more says."""
 
@@ -58,6 +59,7 @@ def train(
     resume: bool = False,
     report: Reporter | None = None,
     team: Team = ALONE,
+    make_scorer: MakeScorer | None = None,
 ) -> float:
     """Train as ``cfg`` says into ``run_dir``; returns the last free-running score.
 
@@ -67,6 +69,7 @@ def train(
         resume: continue from the run's last checkpoint, to the bit.
         report: shows progress; plain log lines when None.
         team: the processes that train together, each of which calls this.
+        make_scorer: makes what scores checkpoints; needed for ``trainer.best_by`` other than gap.
 
     Raises:
         UserError: for anything a person can mend.
@@ -105,7 +108,10 @@ def train(
         )
         return float("nan") if state.score is None else state.score
     with stop_on_signals() as flag, _records(run_dir, state) as run_log:
-        _Loop(state, run_dir, run_log, report or LogReporter()).run(flag)
+        scorer = None if make_scorer is None else make_scorer(cfg, corpus)
+        if scorer is None and cfg.trainer.best_by != BestBy.gap:
+            raise ValueError(f"trainer.best_by={cfg.trainer.best_by} needs make_scorer")
+        _Loop(state, run_dir, run_log, report or LogReporter(), scorer).run(flag)
     if flag.signal is not None:
         name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
         log.info(
@@ -161,9 +167,15 @@ class _Loop:
     """Steps, and what happens between them."""
 
     def __init__(
-        self, state: TrainState, run_dir: Path, run_log: RunLog | None, report: Reporter
+        self,
+        state: TrainState,
+        run_dir: Path,
+        run_log: RunLog | None,
+        report: Reporter,
+        scorer: Scorer | None = None,
     ) -> None:
-        """``run_log`` is None in all processes but the first."""
+        """``run_log`` is None in all processes but the first; the gap is the score if no scorer."""
+        self.scorer = scorer
         self.state, self.run_dir, self.run_log, self.report = state, run_dir, run_log, report
         self.team = state.team
         self.config = state.config
@@ -196,11 +208,29 @@ class _Loop:
             if step % trainer.evaluate_every == 0 or last:
                 self._evaluate(step)
             if step % trainer.checkpoint_every == 0 or last:
-                state.save(self.run_dir)
+                self._save()
                 saved = step
         if saved != state.step:
-            state.save(self.run_dir)
+            self._save()
         log.info("step %d saved in %s", state.step, self.run_dir)
+
+    def _save(self) -> None:
+        """Score the weights, if they are not scored by the gap, and write a checkpoint."""
+        state, scorer = self.state, self.scorer
+        if scorer is not None:
+            state.score = self.team.from_first(
+                f"scoring step {state.step}", lambda: self._scored(scorer)
+            )
+        state.save(self.run_dir)
+
+    def _scored(self, scorer: Scorer) -> float:
+        began = time.perf_counter()
+        score = scorer(self.state.sampling_model)
+        assert self.run_log is not None
+        seconds = time.perf_counter() - began
+        values = {"score/best_by": score.value, **score.figures, "time/score_s": seconds}
+        self.run_log.write(self.state.step, values)
+        return score.value
 
     def _stop_if_diverged(self, step: int, scalars: dict[str, torch.Tensor]) -> None:
         """End a run that skips every step, with its state saved and its count begun anew."""
@@ -317,9 +347,9 @@ class _Loop:
 
     def _evaluate(self, step: int) -> None:
         """Read the gap, in one process for all."""
-        self.state.score = self.team.from_first(
-            f"evaluating step {step}", lambda: self._reading(step)
-        )
+        score = self.team.from_first(f"evaluating step {step}", lambda: self._reading(step))
+        if self.scorer is None:
+            self.state.score = score
 
     def _reading(self, step: int) -> float:
         began = time.perf_counter()

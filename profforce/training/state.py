@@ -178,7 +178,7 @@ class TrainState:
         folder, trainer = run_dir / "checkpoints", self.config.trainer
         corpus = self.corpus
         meta = checkpoint_meta(self.model, corpus.mel, corpus.tokenizer, corpus.speakers)
-        meta["score"] = self.score
+        meta["score"], meta["score_by"] = self.score, str(trainer.best_by)
         weights, state = self.sampling_model.state_dict(), self._state()
 
         def write() -> Path:
