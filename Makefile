@@ -13,7 +13,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (PyTorch is large: about two minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,dev]"
+	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,onnx,dev]"
 	@touch $@
 
 # An interrupted demo continues from its last checkpoint; a finished one is only sampled again. Remove runs/demo to start afresh.
@@ -26,11 +26,13 @@ demo: $(STAMP)
 	@echo "training curves: $(BIN)/tensorboard --logdir $(RUN)/tb"
 	@cd out/demo && for wav in 0001-*.wav; do echo "done: listen to out/demo/$$wav and its sisters, look at out/demo/$${wav%.wav}.png"; done
 
-# Word error rate of the demo model by Whisper, beside the corpus' own and the vocoded corpus'.
+# What Whisper mishears of unseen sentences; then of held-out ones, beside recordings and vocoded ones.
 demo-score: $(STAMP)
-	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,dev,judges]"
-	@$(BIN)/python tools/demo_score.py --run $(RUN) --sentences data/texts/demo_unseen.txt \
-		--corpus data/demo --num 50 --out out/demo-score --json out/demo-score.json
+	@$(PIP) install -q -c constraints.txt -e ".[demo,asterisk,onnx,dev,judges]"
+	@mkdir -p out
+	@$(BIN)/profforce evaluate --run $(RUN) --input data/texts/demo_unseen.txt num_utterances=50 \
+		listen=true retries=2 attention_window=5 --out out/demo-score --json out/demo-score.json
+	@$(BIN)/profforce evaluate --run $(RUN) listen=true --json out/demo-score-held-out.json
 
 test: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not gpu" --durations=10

@@ -16,6 +16,7 @@ from profforce.commands.bench import bench
 from profforce.commands.data import data_app
 from profforce.commands.doctor import doctor
 from profforce.commands.evaluate import evaluate
+from profforce.commands.export import export
 from profforce.commands.sample import sample
 from profforce.commands.shared import group_list, help_if_alone, say
 from profforce.commands.train import train
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 app.command(epilog=group_list())(train)
 app.add_typer(data_app, name="data")
-for command in (sample, evaluate, bench, doctor):
+for command in (sample, evaluate, export, bench, doctor):
     app.command()(command)
 
 
