@@ -18,7 +18,7 @@ from profforce.commands.doctor import doctor
 from profforce.commands.evaluate import evaluate
 from profforce.commands.export import export
 from profforce.commands.sample import sample
-from profforce.commands.shared import group_list, help_if_alone, say
+from profforce.commands.shared import group_list, help_if_alone, say, who
 from profforce.commands.train import train
 from profforce.errors import UserError
 
@@ -85,7 +85,7 @@ def _sigterm_unwinds() -> Iterator[None]:
 
 
 def _refuse(message: str) -> int:
-    say(f"error: {message}", "red")
+    say(f"{who()}error: {message}", "red")
     return 2
 
 

@@ -5,14 +5,15 @@ Only Hydra's documented surface is used: ``hydra.main``, ``compose``, ``sys.argv
 person can mend leaves this file as one ``UserError``.
 """
 
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -23,12 +24,18 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from profforce import jobs
 from profforce.config import BenchConfig, EvaluateConfig, SampleConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.explain import explain, key_of, located, near_key
 from profforce.groups import CONF_PACKAGE, config_groups
-from profforce.runs import refuse_used
+from profforce.runs import holds_run, refuse_used
 
+if TYPE_CHECKING:
+    from profforce.training.distributed import Team
+
+TeamTask = Callable[[TrainConfig, Path, "Team", bool], Any]
+"""Does a process's part of ``(settings, run folder, team, whether it is resumed)``."""
 Config = TypeVar("Config", TrainConfig, SampleConfig, EvaluateConfig, BenchConfig)
 VERSION_BASE = "1.3"
 SCHEMAS: dict[str, type] = {
@@ -118,9 +125,20 @@ def saved_settings(run: Path) -> TrainConfig:
 
 
 def launch(
-    name: str, task: Callable[[TrainConfig, Path], Any], overrides: Sequence[str], how: Launch
+    name: str,
+    task: Callable[[TrainConfig, Path], Any],
+    overrides: Sequence[str],
+    how: Launch,
+    together: TeamTask | None = None,
 ) -> Any:
     """Run ``task(cfg, run_dir)`` as the Hydra application ``name``.
+
+    Args:
+        name: ``train``.
+        task: what to do.
+        overrides: words ``KEY=VALUE`` in Hydra's grammar.
+        how: flags.
+        together: what each of the processes does that torchrun has started, in place of ``task``.
 
     Returns:
         The task's result; None for a sweep and for ``how.show``.
@@ -129,8 +147,14 @@ def launch(
         UserError: as :func:`compose`; also a resumed folder that is no run, a folder that holds
             another run already, and one that cannot be made.
     """
-    given = _checked(overrides)
-    _refuse_processes()
+    if together is not None and how.show is None and jobs.started_by_torchrun():
+        return _launch_together(name, together, _checked(overrides), how)
+    return _launch_alone(name, task, _checked(overrides), how)
+
+
+def _launch_alone(
+    name: str, task: Callable[[TrainConfig, Path], Any], given: list[str], how: Launch
+) -> Any:
     words = given if how.resume is None else _resumed(given, how.resume, how)
     if not how.multirun and how.show is None:  # a mistake must neither leave nor change a folder
         raw = _composed(name, words, how)
@@ -143,6 +167,54 @@ def launch(
             return _run_hydra(name, task, argv)
     except (HydraException, OmegaConfBaseException) as err:
         raise UserError(explain(err, SCHEMAS[name], given)) from err
+
+
+def _launch_together(name: str, task: TeamTask, given: list[str], how: Launch) -> Any:
+    """As one of several processes, of which only the first runs Hydra, in a folder for all."""
+    from profforce.training.distributed import joined
+
+    if how.multirun:
+        raise UserError(
+            "a sweep starts its jobs itself",
+            where="--multirun",
+            remedy="leave out torchrun; hydra/launcher=submitit_slurm gives each job its machine",
+        )
+    cfg, folder = _prepared(name, given, how)
+    with joined(cfg.device, cfg.trainer.timeout_minutes) as team:
+        folder, begun = team.from_first("choosing the run folder", lambda: _chosen(folder, how))
+        if begun and how.resume is None:  # its settings hold what was given, groups included
+            how, given = replace(how, resume=folder), []
+        elif how.resume is None:
+            given = [w for w in given if key_of(w) != "hydra.run.dir"]
+            given.append(f"hydra.run.dir={quoted(str(folder))}")
+        cfg = team.from_first("composing the settings", lambda: _prepared(name, given, how)[0])
+        resumes = how.resume is not None
+        if not team.is_first:
+            where = f"%(asctime)s %(levelname).1s process {team.rank}: %(message)s"
+            logging.basicConfig(level=logging.ERROR, format=where, stream=sys.stderr)
+            return task(cfg, folder, team, resumes)
+        result = _launch_alone(name, lambda cfg, _: task(cfg, folder, team, resumes), given, how)
+        jobs.end()
+        return result
+
+
+def _prepared(name: str, given: list[str], how: Launch) -> tuple[TrainConfig, Path]:
+    """The settings of a run and its folder."""
+    words = given if how.resume is None else _resumed(given, how.resume, how)
+    raw = _composed(name, words, how)
+    folder = how.resume or _run_folder(raw)
+    return _typed(raw, TrainConfig), folder.absolute()
+
+
+def _chosen(folder: Path, how: Launch) -> tuple[Path, bool]:
+    """Where all train, and whether a checkpoint of this job is there to go on from."""
+    found = jobs.begun(folder)
+    if found is not None:
+        return found, holds_run(found)
+    if how.resume is None:
+        refuse_used(folder)
+    jobs.begin(folder)
+    return folder, False
 
 
 @contextmanager
@@ -163,10 +235,27 @@ def _settings_kept(run: Path | None) -> Iterator[None]:
 def _refuse_used(raw: DictConfig) -> None:
     """Refuse a run folder with checkpoints before Hydra writes other settings into it."""
     try:
-        folder = Path(OmegaConf.select(raw, "hydra.run.dir"))
+        folder = _run_folder(raw)
     except OmegaConfBaseException:  # it depends on the job: the loop looks again
         return
     refuse_used(folder)
+
+
+def _run_folder(raw: DictConfig) -> Path:
+    """Where the run is to be made.
+
+    Raises:
+        UserError: if that is no name.
+    """
+    folder = str(OmegaConf.select(raw, "hydra.run.dir"))
+    if not folder.strip():
+        raise UserError(
+            "a run needs a folder",
+            where="hydra.run.dir",
+            got=f"'{folder}'",
+            remedy="give its name, or leave it out for runs/DATE/TIME",
+        )
+    return Path(folder)
 
 
 def _run_hydra(name: str, task: Callable[[TrainConfig, Path], Any], argv: list[str]) -> Any:
@@ -321,15 +410,6 @@ def _is_hydra(word: str) -> bool:
 
 def _saved(run: Path) -> Path:
     return (run / ".hydra").absolute()
-
-
-def _refuse_processes() -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError(
-            "training uses one process",
-            got=f"WORLD_SIZE={os.environ['WORLD_SIZE']}",
-            remedy="start profforce train without torchrun",
-        )
 
 
 def quoted(value: str) -> str:

@@ -72,6 +72,14 @@ class Precision(StrEnum):
     int8 = "int8"
 
 
+class TrainerPrecision(StrEnum):
+    """Of the matrix products in training; weights and losses are float32."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
 class GanLoss(StrEnum):
     """Cross-entropy, least squares on probabilities, or hinge."""
 
@@ -501,6 +509,8 @@ class TrainerConfig:
     steps: int = 100_000
     max_minutes: float | None = None
     """Stop after this much wall-clock time, saved and resumable; unlimited when unset."""
+    precision: TrainerPrecision = TrainerPrecision.float32
+    """Of the matrix products; float16 with a scaled loss. Free runs: ``freerun.precision``."""
     batch_size: int = 32
     max_frames: int | None = None
     """Budget of a batch in mel frames, padding included; ``batch_size`` is then the most
@@ -537,6 +547,8 @@ class TrainerConfig:
     """Held-out texts that it is measured on."""
     num_threads: int | None = None
     """CPU threads of torch; its default when unset."""
+    timeout_minutes: float = 30.0
+    """Longest wait of one of several processes for the others."""
     deterministic: bool = False
     recompute_activations: bool = False
     """Compute blocks anew in the backward pass: a third of the memory for a quarter more time."""
@@ -563,6 +575,7 @@ class TrainerConfig:
         _in_range("trainer", self, ("segment_steps", "max_frames"), 1)
         _in_range("trainer", self, ("lr", "guided_sigma", "stop_positive_weight"), 0, above=True)
         _in_range("trainer", self, ("clip_norm", "max_minutes"), 0, above=True, unlimited=True)
+        _in_range("trainer", self, ("timeout_minutes",), 0, 10_000, above=True)
         _in_range(
             "trainer",
             self,

@@ -5,12 +5,21 @@ from pathlib import Path
 from profforce.errors import UserError
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a run got as far as its first whole checkpoint here.
+
+    A checkpoint whose replacement was cut off counts: a resume puts it back.
+    """
+    checkpoints = folder / "checkpoints"
+    return any(checkpoints.glob("step-*")) or any(checkpoints.glob(".step-*.replaced"))
+
+
 def refuse_used(folder: Path) -> None:
     """Raise :class:`UserError` if a run got as far as its first whole checkpoint here.
 
     Only then is there work to lose: a run killed before may simply start again.
     """
-    if any((folder / "checkpoints").glob("step-*")):
+    if holds_run(folder):
         raise UserError(
             "the folder holds a run already",
             where=folder,

@@ -1,12 +1,14 @@
 """What the bridge to Hydra accepts and refuses, and that a mistake changes nothing on disk."""
 
 import io
+import socket
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -163,10 +165,53 @@ def test_an_exit_for_a_signal_passes_through() -> None:
     assert caught.value.code == 143
 
 
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_under_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="one process; got WORLD_SIZE=2"):
-        launch("train", never, [], Launch())
+    with pytest.raises(UserError, match="--multirun: a sweep starts its jobs itself"):
+        launch("train", never, [], Launch(multirun=True), together=never)
+
+
+@pytest.mark.parametrize("value", ["''", "'  '"])
+def test_a_run_without_a_folder_is_refused(in_tmp: Path, value: str) -> None:
+    with pytest.raises(UserError, match=r"hydra\.run\.dir: a run needs a folder; got"):
+        launch("train", never, [f"hydra.run.dir={value}"], Launch())
+    assert list(in_tmp.iterdir()) == []
+
+
+def test_a_checkpoint_whose_replacement_was_cut_off_is_a_run(in_tmp: Path) -> None:
+    (in_tmp / "r/checkpoints/.step-4.replaced").mkdir(parents=True)
+    with pytest.raises(UserError, match="holds a run already"):
+        launch("train", never, ["hydra.run.dir=r"], Launch())
+
+
+def test_the_processes_of_torchrun_share_settings_and_folder(
+    in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of one, which goes the same way; a start anew goes on in the folder of the first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(in_tmp / "cache"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
+    seen = []
+
+    def member(cfg: TrainConfig, run_dir: Path, team: Any, resume: bool) -> None:
+        seen.append((cfg.trainer.steps, run_dir, (team.rank, team.size), resume))
+        (run_dir / "checkpoints/step-7").mkdir(parents=True, exist_ok=True)
+        raise UserError("ended early")
+
+    for restarts, words in (("0", ["model=tiny", "trainer.steps=7"]), ("1", ["trainer.steps=9"])):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        with pytest.raises(UserError, match="ended early"):
+            launch("train", never, words, Launch(), together=member)
+        torch.distributed.destroy_process_group()
+    (first, folder, place, resumed), (second, again, _, resumed_then) = seen
+    assert folder.is_relative_to(in_tmp / "runs") and folder == again
+    assert (first, second, place) == (7, 7, (0, 1))  # the settings of the run, not the words
+    assert (resumed, resumed_then) == (False, True)
 
 
 def test_logs_go_to_the_run_folder_and_results_to_the_caller(in_tmp: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from profforce.groups import config_groups
+from profforce.jobs import rank
 
 
 def _complete_train(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -76,10 +77,15 @@ def help_if_alone(ctx: typer.Context) -> None:
         raise typer.Exit
 
 
-def print_json(row: object) -> None:
-    """One line of JSON, as readable as the encoding of stdout allows."""
-    readable = "utf" in (sys.stdout.encoding or "").lower()
-    typer.echo(json.dumps(row, default=str, ensure_ascii=not readable))
+def print_json(row: object, *, err: bool = False) -> None:
+    """One line of JSON to stdout or stderr, as readable as its encoding allows."""
+    readable = "utf" in ((sys.stderr if err else sys.stdout).encoding or "").lower()
+    typer.echo(json.dumps(row, default=str, ensure_ascii=not readable), err=err)
+
+
+def who() -> str:
+    """Which process complains, where several were started; nothing for the first."""
+    return f"process {rank()}: " if rank() else ""
 
 
 def say(text: str, style: str = "") -> None:

@@ -2,12 +2,16 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from profforce.commands.shared import TrainOverrides, say
+from profforce.commands.shared import TrainOverrides, say, who
 from profforce.errors import UserError
+
+if TYPE_CHECKING:
+    from profforce.config import TrainConfig
+    from profforce.training.distributed import Team
 
 
 class Show(StrEnum):
@@ -40,13 +44,28 @@ def train(
         raise UserError("no such folder", where=f"--config-dir {config_dir}")
     how = Launch(multirun, cfg.value if cfg else None, config_dir, resume)
     try:
-        launch("train", _TrainTask(resume is not None), list(overrides or []), how)
+        words = list(overrides or [])
+        launch("train", _TrainTask(resume is not None), words, how, together=_as_member)
     except UserError as err:
         code = getattr(err, "exit_code", None)  # the class itself would import PyTorch
         if code is None:
             raise
-        say(f"error: {err}", "red")
+        say(f"{who()}error: {err}", "red")
         raise typer.Exit(code) from err
+
+
+def _as_member(cfg: "TrainConfig", run_dir: Path, team: "Team", resume: bool) -> float:
+    """What each of several processes does; the first one speaks for all."""
+    from profforce.display import training_display
+    from profforce.evaluation.score import scorer_of
+    from profforce.training.loop import train as run
+
+    if not team.is_first:
+        return run(cfg, run_dir, resume=resume, team=team, make_scorer=scorer_of)
+    with training_display(cfg.trainer.steps) as report:
+        score = run(cfg, run_dir, resume=resume, report=report, team=team, make_scorer=scorer_of)
+    typer.echo(run_dir)
+    return score
 
 
 class _TrainTask:

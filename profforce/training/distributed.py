@@ -10,6 +10,7 @@ and from sums, never from what one process alone knows.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from profforce.errors import UserError
+from profforce.jobs import restarts
 
 T = TypeVar("T")
 BUCKET_BYTES = 2**25
@@ -160,7 +162,7 @@ class Team:
         except RuntimeError as err:
             raise LostError(
                 f"process {self.rank} of {self.size} waited in vain for {what} of the others",
-                got=str(err).splitlines()[0][:200],
+                got=_reason(err),
                 expected=f"all of them there within {self.timeout_minutes:g} minutes",
                 remedy="look for the message of the one that ended; if none did, raise "
                 "trainer.timeout_minutes",
@@ -168,16 +170,6 @@ class Team:
 
 
 ALONE = Team()
-
-
-def started_by_torchrun() -> bool:
-    """Whether this process is one of a group that torchrun, or its like, has started."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def restarts() -> int:
-    """How often torchrun has started this group anew."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
@@ -201,7 +193,7 @@ def joined(device: str, timeout_minutes: float) -> Iterator[Team]:
         raise UserError(
             "the processes cannot find each other",
             where="torchrun",
-            got=f"{type(err).__name__} {str(err).splitlines()[0]}",
+            got=f"{type(err).__name__}: {_reason(err)}",
             remedy="start all of them with one torchrun",
         ) from err
     group = None
@@ -239,10 +231,10 @@ def local_device(device: str) -> str:
     return device if device != "cuda" else f"cuda:{local}"
 
 
-def job() -> str:
-    """Name of the group over all its restarts: torchrun's, or that of its process."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    return f"torchrun-{os.getppid()}" if name == "none" else name
+def _reason(err: BaseException) -> str:
+    """What PyTorch says, without the places in its sources and its own advice."""
+    first = str(err).partition("\n")[0].partition(". This is typically")[0]
+    return re.sub(r"\[\S+:\d+\] ", "", first)[:200]
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
