@@ -11,6 +11,13 @@ from enum import StrEnum
 MISSING_TEXT = "???"
 
 
+class ModelKind(StrEnum):
+    """Network of the model: a Transformer, or Tacotron 2's recurrent one."""
+
+    transformer = "transformer"
+    tacotron2 = "tacotron2"
+
+
 class Attention(StrEnum):
     """Self-attention of the decoder."""
 
@@ -279,8 +286,13 @@ class DataConfig:
 
 @dataclass
 class ModelConfig:
-    """Sizes and kinds of the Transformer."""
+    """Sizes and kinds of the model.
 
+    Tacotron 2 has ``width`` for every LSTM and takes no notice of what is the Transformer's alone:
+    attention, feature map, heads, feed-forward, activation, ReZero and guided layers.
+    """
+
+    kind: ModelKind = ModelKind.transformer
     attention: str = "linear"
     """Decoder self-attention: linear, softmax, or a name given to ``register_self_attention``."""
     feature_map: FeatureMap = FeatureMap.elu
@@ -322,9 +334,30 @@ class ModelConfig:
     """Last decoder layers whose cross-attention is guided and shown."""
     guided_heads: int = 2
     """Heads of those layers that are guided and shown."""
+    attention_width: int = 128
+    """Of Tacotron 2's attention: queries, keys and locations meet in it."""
+    location_channels: int = 32
+    """Filters of that attention over where it was."""
+    location_kernel: int = 31
+    """Symbols that such a filter sees."""
+
+    @property
+    def hidden_width(self) -> int:
+        """Of the decoder's last hidden states, those that the outputs are made of."""
+        return self.width * (2 if self.kind == ModelKind.tacotron2 else 1)
+
+    @property
+    def num_alignments(self) -> int:
+        """G, alignments that are guided and shown."""
+        if self.kind == ModelKind.tacotron2:
+            return 1
+        return min(self.guided_layers, self.decoder_layers) * self.guided_heads
 
     def __post_init__(self) -> None:
         positive = [
+            "attention_width",
+            "location_channels",
+            "location_kernel",
             "width",
             "num_heads",
             "encoder_layers",
@@ -362,7 +395,7 @@ class ModelConfig:
             )
         if self.width % 2:
             raise ValueError(f"model.width must be even, got {self.width}")
-        for name in ("encoder_conv_kernel", "postnet_kernel"):
+        for name in ("encoder_conv_kernel", "postnet_kernel", "location_kernel"):
             if getattr(self, name) % 2 == 0:
                 raise ValueError(f"model.{name} must be odd, got {getattr(self, name)}")
 

@@ -17,9 +17,9 @@ from profforce.config import BenchConfig, BenchDtype, TrainConfig, TrainingBench
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
+from profforce.models.build import build_model
 from profforce.models.segments import check_segments
 from profforce.models.through_time import check_through_time
-from profforce.models.transformer import TransformerTTS
 from profforce.nn.noise import PrenetNoise
 from profforce.training.gates import Gates
 from profforce.training.optim import clip_gradients
@@ -83,7 +83,7 @@ class StepKind:
 def problem_with(kind: StepKind, config: TrainConfig, device: torch.device) -> str | None:
     """Why this model cannot take such a step; None if it can."""
     with torch.device("meta"):
-        model = TransformerTTS(config.model, 1, config.mel.num_mels)
+        model = build_model(config.model, 1, config.mel.num_mels)
     try:
         if kind.segments:
             check_segments(model, device)

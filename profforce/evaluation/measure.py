@@ -14,14 +14,14 @@ from profforce.evaluation.letters import Templates
 from profforce.evaluation.verdict import judge
 from profforce.evaluation.warp import slips_between
 from profforce.models.metrics import dtw_mel_distance, mel_cepstral_distortion
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.training.gap import measure_gap
 
 Row = dict[str, Any]
 
 
 def examine(
-    model: TransformerTTS,
+    model: TTSModel,
     exam: Exam,
     config: FreerunConfig,
     mel: MelConfig,

@@ -17,7 +17,7 @@ from profforce.evaluation.evaluate import judge_speech
 from profforce.evaluation.figures import FIGURES, mean_over
 from profforce.evaluation.material import held_out_of
 from profforce.models.checkpoint import checkpoint_meta
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.sampling.synthesizer import Synthesizer
 from profforce.training.gap import Score, Scorer
 
@@ -56,7 +56,7 @@ class FreeRunScore:
         self.sign = 1 if figure.better == "lower" else -1
 
     @torch.no_grad()
-    def __call__(self, model: TransformerTTS) -> Score:
+    def __call__(self, model: TTSModel) -> Score:
         """The score of ``model``, lower is better, and every figure that was measured.
 
         The score is NaN where the model says values that are not finite.

@@ -19,6 +19,7 @@ from profforce.errors import UserError
 from profforce.kernels.state import EPS, LinearState, resolve_feature_map
 from profforce.models.mirror import Mirror, MirrorState
 from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.attention import (
     CrossAttention,
     KeyValueCache,
@@ -84,13 +85,20 @@ class _GivenNoise(PrenetNoise):
         return kept[:, layer, None]
 
 
-def exportable(model: TransformerTTS) -> TransformerTTS:
+def exportable(model: TTSModel) -> TransformerTTS:
     """A copy of ``model`` in evaluation mode whose steps can be traced.
 
     Raises:
-        UserError: for a self-attention or a block that is none of profforce's own, and for what
-            counts its own place.
+        UserError: for another network, a self-attention or a block that is none of profforce's own,
+            and for what counts its own place.
     """
+    if not isinstance(model, TransformerTTS):
+        raise UserError(
+            "this model has no ONNX form",
+            where="the model",
+            got=f"model.kind={model.config.kind}",
+            expected="model.kind=transformer",
+        )
     model = copy.deepcopy(model).cpu().float().eval()
     for number, block in enumerate(model.decoder):
         odd: nn.Module = block if type(block) is not DecoderBlock else block.attention

@@ -35,6 +35,7 @@ from profforce.export.graphs import (
 from profforce.models.checkpoint import find_checkpoint, load_model, reason
 from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.sampling.output import require_writable
 from profforce.sampling.stopping import MIN_LIMIT_S
@@ -221,7 +222,7 @@ def _quiet() -> Iterator[None]:
             talker.setLevel(level)
 
 
-def largest_difference(model: TransformerTTS, folder: Path) -> float:
+def largest_difference(model: TTSModel, folder: Path) -> float:
     """Of the free run of the graphs in ``folder`` from the model's own, over a made text.
 
     Raises :class:`UserError` if it is more than rounding.

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from profforce.config import MelConfig, ModelConfig
 from profforce.errors import UserError
-from profforce.models.transformer import TransformerTTS
+from profforce.models.build import build_model
+from profforce.models.tts import TTSModel
 from profforce.text.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -45,7 +46,7 @@ class SaveError(UserError):
 
 
 def checkpoint_meta(
-    model: TransformerTTS, mel: MelConfig, tokenizer: Tokenizer, speakers: tuple[str, ...]
+    model: TTSModel, mel: MelConfig, tokenizer: Tokenizer, speakers: tuple[str, ...]
 ) -> dict[str, Any]:
     """The part of ``meta.json`` that a run does not change."""
     return {
@@ -286,7 +287,7 @@ def load_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def load_model(path: Path, device: torch.device) -> tuple[TransformerTTS, dict[str, Any]]:
+def load_model(path: Path, device: torch.device) -> tuple[TTSModel, dict[str, Any]]:
     """The model of a checkpoint folder in evaluation mode, and its meta.
 
     Raises:
@@ -296,7 +297,7 @@ def load_model(path: Path, device: torch.device) -> tuple[TransformerTTS, dict[s
     try:
         config = ModelConfig(**meta["model"])
         mel = MelConfig(**meta["mel"])
-        model = TransformerTTS(config, len(meta["tokenizer"]["symbols"]), mel.num_mels)
+        model = build_model(config, len(meta["tokenizer"]["symbols"]), mel.num_mels)
         model.load_state_dict(load_file(path / WEIGHTS))
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as err:
         raise DamagedCheckpointError(

@@ -120,7 +120,7 @@ def build_discriminator(
     config: DiscriminatorConfig, model: ModelConfig, num_mels: int
 ) -> Discriminator:
     """The discriminator for the behaviour of a model of these sizes."""
-    channels = model.width * config.use_hidden
+    channels = model.hidden_width * config.use_hidden
     channels += model.reduction_factor * num_mels * config.use_outputs
     channels += ALIGNMENT_FEATURES * config.use_alignments
     kinds: dict[DiscriminatorKind, type[GruDiscriminator] | type[ConvDiscriminator]] = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.masks import length_mask
 
 Refine = Callable[[Tensor, Tensor], Tensor]
@@ -35,7 +35,7 @@ class FreeRun:
     """``[B, G, U, S]``; G = 0 if they were not wanted."""
 
 
-def workspace_bytes(model: TransformerTTS, num_symbols: Tensor, num_frames: Tensor) -> Tensor:
+def workspace_bytes(model: TTSModel, num_symbols: Tensor, num_frames: Tensor) -> Tensor:
     """About how much memory a free run holds for each utterance, without alignments.
 
     Args:
@@ -46,17 +46,9 @@ def workspace_bytes(model: TransformerTTS, num_symbols: Tensor, num_frames: Tens
     Returns:
         ``[B]`` float64.
     """
-    config = model.config
-    frames, steps = num_frames.double(), num_frames.double() / config.reduction_factor
+    frames = num_frames.double()
     kept = 4 * model.num_mels * frames  # results, before and after they are denormalised
-    memory = 2 * config.width * config.decoder_layers * num_symbols
-    state: Tensor | float
-    if config.attention == "linear":
-        state = config.decoder_layers * config.width * (config.width / config.num_heads)
-    else:
-        state = 2 * config.width * config.decoder_layers * steps
-    encoder = (6 * config.width + config.feedforward_width) * num_symbols
-    return 4 * (kept + memory + state + encoder)
+    return 4 * (kept + model.values_held(num_symbols, frames / model.config.reduction_factor))
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class Outputs:
     @classmethod
     def allocate(
         cls,
-        model: TransformerTTS,
+        model: TTSModel,
         symbols: Tensor,
         max_steps: int,
         *,
@@ -89,11 +81,10 @@ class Outputs:
         """Room for ``max_steps`` decoder steps of ``symbols [B, S]``."""
         config, frames = model.config, model.config.reduction_factor
         like, (batch, length) = model.mel_mean, symbols.shape
-        heads = min(config.guided_layers, config.decoder_layers) * config.guided_heads
         return cls(
             mel=like.new_zeros(batch, max_steps * frames, model.num_mels),
             stop=like.new_zeros(batch, max_steps * frames),
-            alignments=like.new_zeros(batch, heads * alignments, max_steps, length),
+            alignments=like.new_zeros(batch, config.num_alignments * alignments, max_steps, length),
             lengths=torch.zeros(batch, dtype=torch.int64, device=like.device),
             stopped=torch.zeros(batch, dtype=torch.bool, device=like.device),
             frames_a_step=frames,
@@ -128,7 +119,7 @@ class Outputs:
         by_head = stop.gather(1, first[:, None])[:, 0]
         self.stopped[rows] = torch.where(ended, by_head, self.stopped[rows])
 
-    def finish(self, model: TransformerTTS, refine: Refine | None) -> FreeRun:
+    def finish(self, model: TTSModel, refine: Refine | None) -> FreeRun:
         """Cut what nobody said; ``refine`` is the postnet, None leaves it out."""
         num_frames = max(int(self.lengths.max()), 1)
         steps = -(-num_frames // self.frames_a_step)

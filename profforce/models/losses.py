@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.masks import length_mask, masked_mean
 
 
@@ -54,7 +54,7 @@ def guided_attention_loss(
 
 
 def reconstruction_losses(
-    model: TransformerTTS,
+    model: TTSModel,
     out: TeacherForced,
     *,
     mel: Tensor,

@@ -12,8 +12,6 @@ G guided heads.
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +21,11 @@ from profforce.kernels import free_run as kernel
 from profforce.models import graphs, native, native_rows
 from profforce.models.free_run import FreeRun, Outputs, Refine
 from profforce.models.graph_machine import CaptureError
+from profforce.models.mirror_state import MirrorState as MirrorState
+from profforce.models.mirror_state import StepOutput as StepOutput
 from profforce.models.transformer import TransformerTTS
-from profforce.nn.attention import AttentionWindow, Memory
+from profforce.models.tts import TTSModel
+from profforce.nn.attention import AttentionWindow
 from profforce.nn.masks import length_mask
 from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
@@ -35,64 +36,10 @@ COMPACT_EVERY = 8
 """Steps between looks at which utterances are done."""
 
 
-@dataclass(frozen=True)
-class MirrorState:
-    """All that a free run carries from step to step; every tensor has the batch first."""
-
-    t: int
-    """Number of the next decoder step."""
-    frames: Tensor
-    """``[B, R * M]``, normalised frames of the last step; zeros before the first."""
-    layers: tuple[Any, ...]
-    """State of each decoder layer."""
-    memories: tuple[Memory, ...]
-    """Keys and values of each layer's cross-attention."""
-    positions: Tensor | None
-    """``[max_steps, D]``, what the decoder adds at each step; None for nothing."""
-    noise: PrenetNoise | None
-    recent: Tensor | None = None
-    """State of :class:`RecentSteps`, where the model has them."""
-    window: AttentionWindow | None = None
-    """Hold the guided heads to it."""
-    rests: Tensor | None = None
-    """``[B]`` int64, symbol on which they rested last; with a window only."""
-
-    def select(self, rows: Tensor) -> "MirrorState":
-        """The state of some utterances of the batch; ``rows`` int64 indices."""
-        return replace(
-            self,
-            frames=self.frames[rows],
-            layers=tuple(_select(layer, rows) for layer in self.layers),
-            memories=tuple(_select(memory, rows) for memory in self.memories),
-            noise=self.noise.select(rows) if self.noise else None,
-            recent=None if self.recent is None else self.recent[rows],
-            rests=None if self.rests is None else self.rests[rows],
-        )
-
-    def within(self, window: AttentionWindow | None) -> "MirrorState":
-        """The same state with the guided heads held to ``window``, from the first symbol on."""
-        rests = torch.zeros(len(self.frames), dtype=torch.int64, device=self.frames.device)
-        return replace(self, window=window, rests=None if window is None else rests)
-
-
-@dataclass(frozen=True)
-class StepOutput:
-    """One decoder step: R frames for each utterance."""
-
-    frames: Tensor
-    """``[B, R, M]``, normalised, before the postnet."""
-    stop_logits: Tensor
-    """``[B, R]``"""
-    alignments: Tensor
-    """``[B, G, S]``"""
-    hidden: Tensor
-    """``[B, D]``"""
-
-
 class Mirror:
-    """Recurrent view of a :class:`TransformerTTS`. All methods run under ``no_grad``."""
+    """Recurrent view of a :class:`TTSModel`. All methods run under ``no_grad``."""
 
-    def __init__(self, model: TransformerTTS) -> None:
+    def __init__(self, model: TTSModel) -> None:
         self.model = model
 
     @torch.no_grad()
@@ -106,24 +53,10 @@ class Mirror:
         speakers: Tensor | None = None,
     ) -> MirrorState:
         """Encode the text and allocate the state for at most ``max_steps`` decoder steps."""
-        model = self.model
-        with evaluating(model):
-            memories = model.encode(symbols, symbol_lengths, speakers)
-        like = memories[0].k
-        width, frames = model.config.width, model.config.reduction_factor
-        steps = model.recent_steps
-        return MirrorState(
-            t=0,
-            frames=like.new_zeros(len(symbols), frames * model.num_mels),
-            layers=tuple(
-                block.init_state(len(symbols), max_steps, like)  # type: ignore[operator]
-                for block in model.decoder
-            ),
-            memories=tuple(memories),
-            positions=model.decoder_positions.table(max_steps, width),
-            noise=noise,
-            recent=None if steps is None else steps.init_state(len(symbols), like),
-        )
+        with evaluating(self.model):
+            return self.model.start(
+                symbols, symbol_lengths, max_steps, noise=noise, speakers=speakers
+            )
 
     @torch.no_grad()
     def step(self, state: MirrorState) -> tuple[StepOutput, MirrorState]:
@@ -131,50 +64,8 @@ class Mirror:
 
         To force frames instead, pass ``dataclasses.replace(state, frames=...)``.
         """
-        model, t = self.model, state.t
-        with evaluating(model):
-            steps = torch.tensor([t], device=state.frames.device)
-            x = model.decoder_in(model.prenet(state.frames[:, None], state.noise, steps)[:, 0])
-            if state.positions is not None:
-                x = x + state.positions[t]
-            recent = state.recent
-            if model.recent_steps is not None and recent is not None:
-                x, recent = model.recent_steps.step(x, recent)
-            layers, guided = [], []
-            memories = self._windowed(state)
-            for block, layer, memory in zip(model.decoder, state.layers, memories, strict=True):
-                x, layer, weights = block.step(x, layer, memory, t)  # type: ignore[operator]
-                layers.append(layer)
-                guided.append(weights[:, : model.config.guided_heads])
-            hidden = model.decoder_norm(x)
-            frames, stop = model.frames(hidden[:, None])
-        alignments = torch.cat(guided[-model.config.guided_layers :], 1)
-        rests = state.rests
-        if rests is not None:  # forwards only
-            rests = torch.maximum(rests, alignments.mean(1).argmax(-1))
-        after = replace(
-            state,
-            t=t + 1,
-            frames=frames.flatten(1),
-            layers=tuple(layers),
-            recent=recent,
-            rests=rests,
-        )
-        return StepOutput(frames, stop, alignments, hidden), after
-
-    def _windowed(self, state: MirrorState) -> tuple[Memory, ...]:
-        """The memories, of which the guided heads of guided layers see the window alone."""
-        if state.window is None or state.rests is None:
-            return state.memories
-        config = self.model.config
-        seen = state.window.mask(state.rests, state.memories[0].mask[:, 0, 0])
-        free = torch.arange(config.num_heads, device=seen.device) >= config.guided_heads
-        heads = (seen[:, None] | free[:, None])[:, :, None]
-        first = config.decoder_layers - config.guided_layers
-        return tuple(
-            memory if number < first else memory._replace(mask=memory.mask & heads)
-            for number, memory in enumerate(state.memories)
-        )
+        with evaluating(self.model):
+            return self.model.step(state)
 
     @torch.no_grad()
     def free_run(
@@ -269,7 +160,7 @@ class Mirror:
                     rows, state = rows[alive], state.select(alive)
 
 
-def resolve_precision(precision: Precision, model: TransformerTTS) -> str:
+def resolve_precision(precision: Precision, model: TTSModel) -> str:
     """The precision of ``free_run`` that ``precision`` stands for, on the model's device."""
     if precision is not Precision.auto:
         return precision.value
@@ -287,8 +178,10 @@ def _say_choice(precision: str) -> None:
     log.info("free-running with weights in %s", precision)
 
 
-def _engine(model: TransformerTTS) -> tuple[Callable[..., None] | None, str]:
+def _engine(model: TTSModel) -> tuple[Callable[..., None] | None, str]:
     """The engine of the model's device, or None and why it cannot run the model."""
+    if not isinstance(model, TransformerTTS):
+        return None, f"the engines know the Transformer alone, this is {model.config.kind}"
     no_graphs = graphs.obstacle(model)
     if no_graphs is None:
         return graphs.run_on_device, ""
@@ -304,11 +197,3 @@ def _say_once(reason: str, precision: str) -> None:
     log.info("free-running by the modules themselves, step by step: %s", reason)
     if precision != "float32":
         log.warning("generation in %s is not to be had this way: %s", precision, reason)
-
-
-def _select(value: Any, rows: Tensor) -> Any:
-    """Index every tensor of a (possibly nested) tuple along its first axis."""
-    if isinstance(value, Tensor):
-        return value[rows]
-    parts = [_select(part, rows) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -25,6 +25,7 @@ from profforce.kernels.state import LinearState
 from profforce.models.free_run import Outputs
 from profforce.models.native_rows import Memories, encode
 from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.attention import (
     CrossAttention,
     EncoderSelfAttention,
@@ -53,7 +54,7 @@ _KNOWN = (
 )
 
 
-def obstacle(model: TransformerTTS) -> str | None:
+def obstacle(model: TTSModel) -> str | None:
     """Why this engine cannot run the model as it stands; None if it can.
 
     A user's own layer, or a known one that was changed (hooks, parametrisations, another type),

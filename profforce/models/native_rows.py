@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from profforce.kernels.free_run import PLACES_MULTIPLE, PackedLinear, Program, room
 from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.attention import CrossAttention
 from profforce.nn.blocks import EncoderBlock
 from profforce.nn.convolution import ConvStack
@@ -166,8 +167,8 @@ class _Encoder:
 
 
 @torch.no_grad()
-def refine(model: TransformerTTS, before: Tensor, lengths: Tensor) -> Tensor:
-    """``TransformerTTS.refine`` of normalised frames ``[B, T, M]``; zero beyond ``lengths``."""
+def refine(model: TTSModel, before: Tensor, lengths: Tensor) -> Tensor:
+    """``TTSModel.refine`` of normalised frames ``[B, T, M]``; zero beyond ``lengths``."""
     mask = length_mask(lengths, before.shape[1])
     rows = before[mask]
     if model.postnet.convs and len(rows):

@@ -14,11 +14,11 @@ from torch.autograd.function import once_differentiable
 from profforce.models.replay import added, autocast_of, draw_seed, gradients, replayed
 
 if TYPE_CHECKING:
-    from profforce.models.transformer import TransformerTTS
+    from profforce.models.tts import TTSModel
 
 
 def refine_in_segments(
-    model: "TransformerTTS", before: Tensor, mask: Tensor, segment_steps: int
+    model: "TTSModel", before: Tensor, mask: Tensor, segment_steps: int
 ) -> Tensor:
     """Add the postnet's residual to normalised frames ``[B, T, M]``, some at a time.
 
@@ -36,7 +36,7 @@ def refine_in_segments(
 class _RefinePlan:
     """Parts of ``segment_frames`` frames, and what the postnet sees around each."""
 
-    model: "TransformerTTS"
+    model: "TTSModel"
     mask: Tensor
     segment_frames: int
     seed: int

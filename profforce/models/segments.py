@@ -19,12 +19,13 @@ of sums: of its keys, and of what moves its place in the text.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from profforce.config import ModelKind
 from profforce.errors import UserError
 from profforce.models.replay import added, autocast_of, draw_seed, gradients, replayed
 from profforce.nn.attention import Memory, SelfAttention
@@ -33,6 +34,7 @@ from profforce.nn.positions import ScaledPositions, sinusoid
 
 if TYPE_CHECKING:
     from profforce.models.transformer import TransformerTTS
+    from profforce.models.tts import TTSModel
 
 
 class Decoded(NamedTuple):
@@ -52,13 +54,22 @@ TIME_AXIS = (1, 1, 1, 2)
 """Where each output of :class:`Decoded` counts steps or frames."""
 
 
-def check_segments(model: "TransformerTTS", device: torch.device) -> None:
+def check_segments(model: "TTSModel", device: torch.device) -> None:
     """Refuse a model that cannot run in segments.
 
     Raises:
-        UserError: if its self-attention has no segment form, or the device no float64.
+        UserError: if it has no self-attention, that has no segment form, or the device no
+            float64.
     """
-    for block in model.decoder:
+    if model.config.kind != ModelKind.transformer:
+        raise UserError(
+            "only the Transformer can be trained in segments",
+            where="trainer.segment_steps",
+            got=f"model.kind={model.config.kind}",
+            expected="model.kind=transformer",
+            remedy="leave it unset; trainer.recompute_activations=true saves memory too",
+        )
+    for block in cast("TransformerTTS", model).decoder:
         attention = block.attention
         assert isinstance(attention, SelfAttention)
         if type(attention).segment is SelfAttention.segment:

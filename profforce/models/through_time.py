@@ -12,12 +12,13 @@ D width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from profforce.config import ModelKind
 from profforce.errors import UserError
 from profforce.nn.attention import Memory, SelfAttention
 from profforce.nn.masks import length_mask
@@ -25,6 +26,7 @@ from profforce.nn.noise import PrenetNoise
 
 if TYPE_CHECKING:
     from profforce.models.transformer import TransformerTTS
+    from profforce.models.tts import TTSModel
 
 CHECK_EVERY = 8
 """Steps between looks at whether every utterance has ended, where nothing is computed anew."""
@@ -66,13 +68,21 @@ class _Rows(NamedTuple):
     """``[B, U' * R]``, logits."""
 
 
-def check_through_time(model: "TransformerTTS") -> None:
+def check_through_time(model: "TTSModel") -> None:
     """Refuse a model whose steps have no gradients.
 
     Raises:
-        UserError: if its self-attention has no traced step.
+        UserError: if it has no self-attention, or that has no traced step.
     """
-    for block in model.decoder:
+    if model.config.kind != ModelKind.transformer:
+        raise UserError(
+            "only the Transformer can be trained through time",
+            where="method=through_time",
+            got=f"model.kind={model.config.kind}",
+            expected="model.kind=transformer",
+            remedy="use method=professor_forcing",
+        )
+    for block in cast("TransformerTTS", model).decoder:
         attention = block.attention
         assert isinstance(attention, SelfAttention)
         if type(attention).traced_step is SelfAttention.traced_step:
@@ -86,7 +96,7 @@ def check_through_time(model: "TransformerTTS") -> None:
 
 
 def run_through_time(
-    model: "TransformerTTS",
+    model: "TTSModel",
     symbols: Tensor,
     symbol_lengths: Tensor,
     max_frames: Tensor,
@@ -103,7 +113,8 @@ def run_through_time(
     Utterances that have ended run along until the last one has.
 
     Args:
-        model: in either mode; without ``torch.no_grad`` everything is differentiable.
+        model: that passes :func:`check_through_time`, in either mode; without ``torch.no_grad``
+            everything is differentiable.
         symbols: ``[B, S]`` int64.
         symbol_lengths: ``[B]`` int64.
         max_frames: ``[B]`` int64, at least 1 each.
@@ -112,6 +123,7 @@ def run_through_time(
         stop_threshold: probability above which a frame is the last one.
         recompute_steps: decoder steps of which only the first one's inputs are kept.
     """
+    model = cast("TransformerTTS", model)
     size = model.config.reduction_factor
     max_steps = -(-int(max_frames.max()) // size)
     positions = model.decoder_positions.table(max_steps, model.config.width)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from profforce.models.mirror import Mirror, MirrorState, StepOutput
-from profforce.models.transformer import TransformerTTS
+from profforce.models.mirror import Mirror
+from profforce.models.mirror_state import MirrorState, StepOutput
+from profforce.models.tts import TTSModel
 from profforce.nn.attention import Memory
 from profforce.nn.noise import PrenetNoise
 
@@ -40,13 +41,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _OneByOne(TransformerTTS):
+class _OneByOne(TTSModel):
     """A view of a model, on the same modules and parameters, that takes texts one by one."""
 
     def encode(
         self, symbols: Tensor, symbol_lengths: Tensor, speakers: Tensor | None = None
     ) -> list[Memory]:
-        """See :class:`TransformerTTS`; what pads is zero."""
+        """See :class:`TTSModel`; what pads is zero."""
         rows = []
         with one_thread():
             for number, length in enumerate(symbol_lengths.tolist()):
@@ -56,13 +57,18 @@ class _OneByOne(TransformerTTS):
         return [_padded(layer, symbols.shape[1]) for layer in zip(*rows, strict=True)]
 
     def refine(self, before: Tensor, mask: Tensor) -> Tensor:
-        """See :class:`TransformerTTS`."""
+        """See :class:`TTSModel`."""
         after = before.clone()
         with one_thread():
             for number, length in enumerate(mask.sum(1).tolist()):
                 here = slice(number, number + 1), slice(length)
                 after[here] = super().refine(before[here], mask[here])
         return after
+
+
+def _one_by_one(kind: type[TTSModel]) -> type[TTSModel]:
+    """``kind`` with the methods of :class:`_OneByOne` before its own."""
+    return type(f"OneByOne{kind.__name__}", (_OneByOne, kind), {})
 
 
 def _padded(rows: tuple[Memory, ...], length: int) -> Memory:
@@ -103,9 +109,9 @@ class SteadyMirror(Mirror):
     Every text has a symbol or more, and all batches are padded to the same number of symbols.
     """
 
-    def __init__(self, model: TransformerTTS) -> None:
+    def __init__(self, model: TTSModel) -> None:
         view = copy.copy(model)
-        view.__class__ = _OneByOne
+        view.__class__ = _one_by_one(type(model))
         super().__init__(view)
 
     def start(

@@ -17,7 +17,7 @@ from profforce.config import MelConfig, SampleConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.models.metrics import mean_alignment
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.device import choose_device
 from profforce.sampling.request import Request
 from profforce.sampling.script import Part, Script, Scripter
@@ -30,7 +30,7 @@ class Synthesizer:
     """A model, its alphabet and a vocoder, ready to speak."""
 
     def __init__(
-        self, model: TransformerTTS, meta: dict[str, Any], config: SampleConfig, vocoder: Vocoder
+        self, model: TTSModel, meta: dict[str, Any], config: SampleConfig, vocoder: Vocoder
     ) -> None:
         self.model, self.config, self.vocoder = model, config, vocoder
         self.mel = MelConfig(**meta["mel"])

@@ -17,7 +17,7 @@ from profforce.config import MelConfig, SampleConfig
 from profforce.models import native
 from profforce.models.free_run import FreeRun
 from profforce.models.mirror import Mirror, resolve_precision
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.attention import AttentionWindow
 from profforce.nn.noise import PrenetNoise
 from profforce.sampling.faults import Fault, FaultKind, Judge, Take
@@ -72,7 +72,7 @@ class Taker:
     """
 
     def __init__(
-        self, model: TransformerTTS, symbols: Sequence[str], mel: MelConfig, config: SampleConfig
+        self, model: TTSModel, symbols: Sequence[str], mel: MelConfig, config: SampleConfig
     ) -> None:
         """``symbols`` of the model's alphabet, for messages."""
         on_cpu = model.mel_mean.device.type == "cpu"

@@ -22,7 +22,7 @@ from profforce.models.discriminator import (
     matching_loss,
 )
 from profforce.models.through_time import ThroughTime
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.tts import TeacherForced, TTSModel
 from profforce.training.crops import paired_crops
 from profforce.training.gates import ForcingWeights
 
@@ -40,7 +40,7 @@ class Behaviours:
 
 
 def behaviours(
-    model: TransformerTTS,
+    model: TTSModel,
     real: tuple[TeacherForced, Tensor],
     made: tuple[TeacherForced | ThroughTime, Tensor],
     generator: torch.Generator,

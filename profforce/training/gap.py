@@ -20,7 +20,7 @@ from profforce.models.metrics import (
     mean_or_nan,
 )
 from profforce.models.mirror import Mirror
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
 from profforce.training.passes import teacher_forced
@@ -39,7 +39,7 @@ class Score:
     """For the records."""
 
 
-Scorer = Callable[[TransformerTTS], Score]
+Scorer = Callable[[TTSModel], Score]
 """Scores a model by itself; the same model gets the same score."""
 
 
@@ -68,7 +68,7 @@ def fixed_sentences(dataset: MelDataset, count: int) -> Batch:
 
 
 @torch.no_grad()
-def measure_gap(model: TransformerTTS, batch: Batch, config: FreerunConfig) -> Reading:
+def measure_gap(model: TTSModel, batch: Batch, config: FreerunConfig) -> Reading:
     """Run ``model`` teacher-forced and free-running on ``batch`` and compare both to the truth."""
     noise = PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
     with evaluating(model):
@@ -90,7 +90,7 @@ def alignment_of(alignments: Tensor, frames: int, symbols: int, reduction_factor
 
 
 def _scalars(
-    batch: Batch, forced: TeacherForced, free: FreeRun, model: TransformerTTS
+    batch: Batch, forced: TeacherForced, free: FreeRun, model: TTSModel
 ) -> dict[str, float]:
     factor = model.config.reduction_factor
     rows: dict[str, list[float]] = {

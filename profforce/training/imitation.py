@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from profforce.data.batch import Batch
 from profforce.models.losses import mel_loss
 from profforce.models.metrics import warping_path
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.masks import length_mask, masked_mean
 
 UNSEEN = 1e-5
@@ -60,7 +60,7 @@ def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
 
 
 def imitation_loss(
-    model: TransformerTTS,
+    model: TTSModel,
     out: TeacherForced,
     made_lengths: Tensor,
     expert: Expert,

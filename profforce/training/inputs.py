@@ -6,14 +6,12 @@ import torch
 
 from profforce.config import TrainerConfig
 from profforce.data.batch import Batch
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.training.passes import teacher_forced
 
 
-def disturbed(
-    model: TransformerTTS, batch: Batch, noise: PrenetNoise, trainer: TrainerConfig
-) -> Batch:
+def disturbed(model: TTSModel, batch: Batch, noise: PrenetNoise, trainer: TrainerConfig) -> Batch:
     """``batch`` with the mels to feed, ``[B, T, M]``; the targets stay the caller's.
 
     Scheduled sampling takes whole decoder steps from a parallel pass over the true frames, without

@@ -25,7 +25,7 @@ from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
 from profforce.models.free_run import workspace_bytes
 from profforce.models.mirror import Mirror, resolve_precision
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.training.distributed import ALONE, Team
 from profforce.training.imitation import Expert, next_frames
@@ -239,7 +239,7 @@ class SamplePool:
         return Samples(step, due, indices, mels, stopped, following, most)
 
     def _lay_recordings(
-        self, model: TransformerTTS, indices: list[int], mels: list[Tensor]
+        self, model: TTSModel, indices: list[int], mels: list[Tensor]
     ) -> list[Tensor]:
         mean, std = model.mel_mean.cpu(), model.mel_std.cpu()
         factor = model.config.reduction_factor

@@ -2,17 +2,19 @@
 
 import logging
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from profforce.config import MethodName, TrainConfig
+from profforce.config import MethodName, ModelConfig, TrainConfig
 from profforce.data.batch import collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.kernels.ops import describe as kernel_in_use
+from profforce.models.build import build_model
 from profforce.models.checkpoint import (
     checkpoint_meta,
     load_meta,
@@ -24,7 +26,7 @@ from profforce.models.discriminator import LengthDiscriminator, build_discrimina
 from profforce.models.mirror import Mirror
 from profforce.models.segments import check_segments
 from profforce.models.through_time import check_through_time
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.training.distributed import ALONE, Team
 from profforce.training.faults import Skips, check_weights
@@ -53,7 +55,7 @@ class TrainState:
         torch.manual_seed(derived_seed(config.seed, "init", 0))
         self.config, self.corpus, self.device = config, corpus, device
         num_mels, trainer = corpus.mel.num_mels, config.trainer
-        self.model = TransformerTTS(config.model, len(corpus.tokenizer.symbols), num_mels)
+        self.model = build_model(config.model, len(corpus.tokenizer.symbols), num_mels)
         self.model.to(device)
         self.model.recompute_activations = trainer.recompute_activations
         self.model.segment_steps = trainer.segment_steps
@@ -110,12 +112,12 @@ class TrainState:
         return FreeTexts(batch, PrenetNoise(derived_seed(seed, "texts-noise", number), rows))
 
     @property
-    def sampling_model(self) -> TransformerTTS:
+    def sampling_model(self) -> TTSModel:
         """The weights one samples with: averaged where an average is kept."""
         if self.average is None:
             return self.model
         model = self.average.module
-        assert isinstance(model, TransformerTTS)
+        assert isinstance(model, TTSModel)
         # The average holds its own copy of the buffers, which only the start of a run sets.
         model.set_mel_statistics(self.model.mel_mean, self.model.mel_std)
         return model
@@ -213,11 +215,14 @@ class TrainState:
             self.model, self.corpus.mel, self.corpus.tokenizer, self.corpus.speakers
         )
         for part in ("mel", "model", "tokenizer", "speakers"):
-            if meta.get(part) != now[part]:
+            kept = meta.get(part)
+            if part == "model" and isinstance(kept, dict):  # what came later was at its default
+                kept = asdict(ModelConfig()) | kept
+            if kept != now[part]:
                 raise UserError(
                     f"the checkpoint's {part} settings differ from this run's",
                     where=checkpoint,
-                    got=_difference(meta.get(part), now[part]),
+                    got=_difference(kept, now[part]),
                     expected="the settings the run was started with",
                     remedy="leave them out when resuming, or start a new run",
                 )

@@ -11,7 +11,7 @@ from profforce.data.batch import Batch
 from profforce.models.discriminator import Discriminator, LengthDiscriminator
 from profforce.models.losses import reconstruction_losses
 from profforce.models.through_time import ThroughTime, run_through_time
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.training.adversary import behaviours, fooling, judging
 from profforce.training.gates import ForcingWeights
@@ -43,7 +43,7 @@ class StepLoss:
 
 
 def professor_forcing_step(
-    model: TransformerTTS,
+    model: TTSModel,
     discriminator: Discriminator,
     control: LengthDiscriminator,
     real: Batch,
@@ -123,7 +123,7 @@ def differentiate(losses: Iterable[StepLoss]) -> dict[str, Tensor]:
 
 
 def _free_running(
-    model: TransformerTTS,
+    model: TTSModel,
     pool: PoolBatch | FreeTexts,
     config: TrainConfig,
     scalars: dict[str, Tensor],
@@ -153,7 +153,7 @@ def _free_running(
 
 
 def _reconstruction(
-    model: TransformerTTS, out: TeacherForced, batch: Batch, config: TrainConfig, shares: Shares
+    model: TTSModel, out: TeacherForced, batch: Batch, config: TrainConfig, shares: Shares
 ) -> tuple[Tensor, dict[str, Tensor]]:
     trainer = config.trainer
     terms = reconstruction_losses(
@@ -180,7 +180,7 @@ def _reconstruction(
 
 
 def _imitation(
-    model: TransformerTTS,
+    model: TTSModel,
     out: TeacherForced | ThroughTime,
     pool: PoolBatch,
     weights: ForcingWeights,

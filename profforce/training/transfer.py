@@ -13,7 +13,7 @@ from profforce.config import MelConfig
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.models.checkpoint import META, check_whole, find_checkpoint, load_meta, load_model
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TTSModel
 
 MOST_NAMED = 6
 """Weights named in the report."""
@@ -31,7 +31,7 @@ class Taken:
     fresh: list[str] = field(default_factory=list)
 
 
-def init_from(model: TransformerTTS, corpus: Corpus, source: Path) -> None:
+def init_from(model: TTSModel, corpus: Corpus, source: Path) -> None:
     """Load the weights of ``source`` into ``model`` as far as they fit; says so in one log line.
 
     Rows of the embedding are taken by symbol, those of speakers by name; the normalisation of the
@@ -44,12 +44,21 @@ def init_from(model: TransformerTTS, corpus: Corpus, source: Path) -> None:
         source: a run folder, of which the last checkpoint is taken, or a checkpoint's folder.
 
     Raises:
-        UserError: no such checkpoint, a damaged one, another mel definition, or another width.
+        UserError: no such checkpoint, a damaged one, another mel definition, another kind of
+            model, or another width.
     """
     path = source if (source / META).is_file() else find_checkpoint(source, "last")
     _check_mel(load_meta(path), corpus.mel, path)
     check_whole(path)
     other, meta = load_model(path, model.mel_mean.device)
+    if other.config.kind != model.config.kind:
+        raise UserError(
+            "the checkpoint's model is of another kind, so that hardly a weight fits",
+            where=f"init_from={path}",
+            got=f"model.kind={other.config.kind}",
+            expected=f"model.kind={model.config.kind}",
+            remedy=f"set model.kind={other.config.kind}, or train from nothing",
+        )
     if other.config.width != model.config.width:
         raise UserError(
             "the checkpoint's model has another width, so that hardly a weight fits",
@@ -84,7 +93,7 @@ def _check_mel(meta: Mapping[str, Any], mel: MelConfig, path: Path) -> None:
 
 
 def _take(
-    model: TransformerTTS,
+    model: TTSModel,
     there: Mapping[str, Tensor],
     rows: Mapping[str, tuple[Sequence[str], Sequence[str], str]],
 ) -> Taken:

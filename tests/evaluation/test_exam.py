@@ -16,7 +16,8 @@ from profforce.evaluation import measure
 from profforce.evaluation.exam import IN_LENGTH, LONGER, Exam, corpus_exams, synthetic_exams
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TeacherForced
 from profforce.text.tokenizer import Tokenizer
 from profforce.training.gap import Reading
 

@@ -18,7 +18,8 @@ from profforce.bench import peak
 from profforce.config import Activation, FeatureMap, ModelConfig
 from profforce.errors import UserError
 from profforce.models.segments import check_segments
-from profforce.models.transformer import TeacherForced, TransformerTTS
+from profforce.models.transformer import TransformerTTS
+from profforce.models.tts import TeacherForced
 from profforce.nn.attention import LinearSelfAttention, SelfAttention
 from profforce.nn.noise import PrenetNoise
 
