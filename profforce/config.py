@@ -729,6 +729,8 @@ class SampleConfig:
     paragraph_pause_s: float = 0.7
     chunk_s: float = 0.5
     """Of a stream: about so much audio at a time once it has begun; the first chunks are short."""
+    chunk_s: float = 0.5
+    """Of a stream: about so much audio at a time once it has begun; the first chunks are short."""
     num_threads: int | None = None
     pictures: bool = True
     speaker: str | None = None

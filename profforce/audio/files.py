@@ -15,6 +15,8 @@ from profforce.errors import UserError
 
 TRIM_FRAME_S = 0.04
 TRIM_HOP_S = 0.01
+FILTER_WIDTH, ROLLOFF = 32, 0.96
+"""Of the resampling filter: zero crossings at each side, and where the band ends."""
 
 
 def read_audio(path: str | Path, sample_rate: int) -> Tensor:
@@ -68,7 +70,7 @@ def resample(audio: Tensor, from_hz: int, to_hz: int) -> Tensor:
     if from_hz == to_hz:
         return audio
     resampled: Tensor = torchaudio.functional.resample(
-        audio, from_hz, to_hz, lowpass_filter_width=32, rolloff=0.96
+        audio, from_hz, to_hz, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
     )
     return resampled
 

@@ -26,10 +26,40 @@ def join_audio(pieces: Sequence[Tensor], pauses: Sequence[int], *, fade: int) ->
     last = len(pieces) - 1
     parts: list[Tensor] = []
     for number, piece in enumerate(pieces):
-        parts.append(_faded(piece, fade, begin=number > 0, end=number < last))
+        parts.append(faded(piece, fade, begin=number > 0, end=number < last))
         if number < last:
             parts.append(piece.new_zeros(pauses[number]))
     return torch.cat(parts)
+
+
+class JoinStream:
+    """:func:`join_audio` for pieces that come in parts; it keeps back two fades of each."""
+
+    def __init__(self, *, fade: int) -> None:
+        self._fade = fade
+        self._kept: Tensor | None = None
+        self._begins = False
+        """The beginning of this piece is still to be faded in; that of the first one is not."""
+
+    def push(self, audio: Tensor, *, last: bool, pause: int | None = None) -> Tensor:
+        """What is certain with ``audio [n]``, n >= 0, of the piece.
+
+        Args:
+            audio: the next part.
+            last: of the piece; all that was kept comes out.
+            pause: zeros after the piece; None if no other follows.
+        """
+        kept = audio if self._kept is None else torch.cat([self._kept, audio])
+        if self._begins and (last or len(kept) >= 2 * self._fade):
+            kept = faded(kept, self._fade, begin=True, end=False)
+            self._begins = False
+        if not last:
+            ready = max(len(kept) - 2 * self._fade, 0)
+            self._kept = kept[ready:]
+            return kept[:ready]
+        self._kept, self._begins = None, True
+        out = faded(kept, self._fade, begin=False, end=pause is not None)
+        return torch.cat([out, out.new_zeros(pause)]) if pause else out
 
 
 def join_mels(pieces: Sequence[Tensor], pauses: Sequence[int], *, silence: float) -> Tensor:
@@ -40,7 +70,8 @@ def join_mels(pieces: Sequence[Tensor], pauses: Sequence[int], *, silence: float
     return torch.cat(parts)
 
 
-def _faded(audio: Tensor, fade: int, *, begin: bool, end: bool) -> Tensor:
+def faded(audio: Tensor, fade: int, *, begin: bool, end: bool) -> Tensor:
+    """``audio [N]`` that begins, ends along half a cosine of ``fade`` samples, at most N / 2."""
     length = min(fade, len(audio) // 2)
     if not length or not (begin or end):
         return audio

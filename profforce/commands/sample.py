@@ -6,12 +6,15 @@ from typing import Annotated
 import typer
 
 from profforce.commands.shared import SampleOverrides, print_json, say
+from profforce.errors import UserError
 from profforce.lines import texts_to_speak
 
 
 def sample(
     run: Annotated[Path, typer.Option(help="Folder of a training run.")],
-    out: Annotated[Path, typer.Option(help="Folder for wav, mel and picture.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for wav, mel and picture; with --stream - is stdout.")
+    ],
     overrides: SampleOverrides = None,
     text: Annotated[list[str] | None, typer.Option(help="A text; may be repeated.")] = None,
     source: Annotated[
@@ -22,6 +25,13 @@ def sample(
             help="A file with a text a line, or .jsonl with text, id, speaker; - is stdin.",
         ),
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Write the audio as it is made: wav files that grow, or --out - for a pipe.",
+        ),
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if an utterance has faults.")
     ] = False,
@@ -36,14 +46,19 @@ def sample(
 
     cfg = compose(SampleConfig, "sample", list(overrides or []))
     texts = texts_to_speak(text, source)
+    piped = str(out) == "-"
+    if piped and not stream:
+        raise UserError("only a stream goes to stdout", where="--out -", remedy="add --stream")
     log_to_stderr()
     with work_display() as progress:
         from profforce.sampling.run import Failures
-        from profforce.sampling.run import sample as speak
+        from profforce.sampling.run import sample as whole_sample
+        from profforce.sampling.stream_run import stream_sample
 
+        speak = stream_sample if stream else whole_sample
         failed = Failures()
         for number, row in enumerate(speak(cfg, run, texts, out), 1):
-            print_json(row)
+            print_json(row, err=piped)  # stdout holds the audio
             failed.add(row)
             progress("speaking", number, len(texts))
     if failed:

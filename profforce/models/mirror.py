@@ -129,12 +129,14 @@ class Mirror:
                 _say_once(reason, precision)
             state = self.start(symbols, symbol_lengths, max_steps, noise=noise, speakers=speakers)
             self._run(state.within(window), out, max_frames, stop_threshold)
-        postnet: Refine = self._refine
+        postnet: Refine = self.refine
         if engine is native.run_native:
             postnet = functools.partial(native_rows.refine, self.model)
         return out.finish(self.model, postnet if refine else None)
 
-    def _refine(self, before: Tensor, lengths: Tensor) -> Tensor:
+    @torch.no_grad()
+    def refine(self, before: Tensor, lengths: Tensor) -> Tensor:
+        """The postnet on normalised frames ``[B, T, M]`` of ``lengths [B]``."""
         with evaluating(self.model):
             return self.model.refine(before, length_mask(lengths, before.shape[1]))
 

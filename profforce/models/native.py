@@ -90,6 +90,35 @@ def run_native(
     precision: str,
 ) -> None:
     """Fill ``outputs``; the other arguments are those of ``Mirror.free_run``."""
+    runner = prepare(
+        model,
+        symbols,
+        symbol_lengths,
+        max_frames,
+        outputs,
+        noise=noise,
+        speakers=speakers,
+        stop_threshold=stop_threshold,
+        precision=precision,
+    )
+    while runner.advance(STEPS_A_CALL):
+        pass
+
+
+@torch.no_grad()
+def prepare(
+    model: TransformerTTS,
+    symbols: Tensor,
+    symbol_lengths: Tensor,
+    max_frames: Tensor,
+    outputs: Outputs,
+    *,
+    noise: PrenetNoise | None,
+    speakers: Tensor | None,
+    stop_threshold: float,
+    precision: str,
+) -> FreeRunner:
+    """Encode the texts; what takes their steps into ``outputs`` and keeps state between calls."""
     frames = model.config.reduction_factor
     max_frames, symbol_lengths = max_frames.long().contiguous(), symbol_lengths.long()
     max_steps = outputs.mel.shape[1] // frames
@@ -99,7 +128,7 @@ def run_native(
     memory = encode(model, symbols, symbol_lengths, speakers, precision)
     rows = _Rows(model, len(symbols))
     program = _decoder_step(model, rows, memory, outputs, noise, max_steps, precision)
-    runner = FreeRunner(
+    return FreeRunner(
         program,
         order,
         [min(size, len(order) - first) for first in range(0, len(order), size)],
@@ -118,8 +147,6 @@ def run_native(
             shift=model.mel_mean.repeat(frames) if outputs.natural else None,
         ),
     )
-    while runner.advance(STEPS_A_CALL):
-        pass
 
 
 class _Rows:

@@ -10,7 +10,7 @@ Shapes: T mel frames, M mel channels, U decoder steps, S symbols.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -51,6 +51,10 @@ class Fault:
     start_s: float
     end_s: float
     detail: str
+
+    def later(self, seconds: float) -> "Fault":
+        """The same, timed from ``seconds`` before."""
+        return replace(self, start_s=self.start_s + seconds, end_s=self.end_s + seconds)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from pathlib import Path
 from profforce.audio.pictures import draw_utterance, save_figure
 from profforce.config import SampleConfig
 from profforce.errors import UserError
+from profforce.sampling.faults import Fault
 from profforce.sampling.names import stems
 from profforce.sampling.output import mastered, require_writable, write_array, write_output
-from profforce.sampling.request import Request
+from profforce.sampling.request import Request, requests_of
+from profforce.sampling.script import Script
 from profforce.sampling.spoken import Spoken, SpokenPart
 from profforce.sampling.synthesizer import Synthesizer
 
@@ -32,17 +34,20 @@ def sample(
             is written.
     """
     synthesizer = Synthesizer.from_run(run, cfg)
-    requests = [
-        Request(text, f"text {number}") if isinstance(text, str) else text
-        for number, text in enumerate(texts, 1)
-    ]
+    names, scripts = scripts_of(synthesizer, texts)
+    require_writable(out)
+    for name, spoken in zip(names, synthesizer.speak_scripts(scripts), strict=True):
+        yield _write(spoken, out / name, synthesizer)
+
+
+def scripts_of(
+    synthesizer: Synthesizer, texts: Iterable[str | Request]
+) -> tuple[list[str], list[Script]]:
+    """File names without suffix, and scripts of ``texts``."""
+    requests = requests_of(texts)
     if not requests:
         raise UserError("no text to speak", remedy="give --text TEXT or an --input with lines")
-    names = stems(requests)
-    scripts = [synthesizer.script(request) for request in requests]
-    require_writable(out)
-    for name, spoken in zip(names, synthesizer.speak(scripts), strict=True):
-        yield _write(spoken, out / name, synthesizer)
+    return stems(requests), [synthesizer.script(request) for request in requests]
 
 
 def _frame_s(synthesizer: Synthesizer) -> float:
@@ -97,15 +102,20 @@ def _piece(part: SpokenPart, start_s: float, picture: str | None) -> dict[str, o
 def _faults(spoken: Spoken, frame_s: float) -> list[dict[str, object]]:
     """Those of all parts, timed within the utterance."""
     return [
-        {
-            "kind": str(fault.kind),
-            "start_s": round(start * frame_s + fault.start_s, 3),
-            "end_s": round(start * frame_s + fault.end_s, 3),
-            "detail": fault.detail,
-        }
+        fault_row(fault.later(start * frame_s))
         for part, start in zip(spoken.parts, spoken.starts, strict=True)
         for fault in part.faults
     ]
+
+
+def fault_row(fault: Fault) -> dict[str, object]:
+    """JSON-able."""
+    return {
+        "kind": str(fault.kind),
+        "start_s": round(fault.start_s, 3),
+        "end_s": round(fault.end_s, 3),
+        "detail": fault.detail,
+    }
 
 
 def _draw(spoken: Spoken, stem: Path, synthesizer: Synthesizer) -> list[str]:

@@ -51,11 +51,8 @@ def find_way(alignment: Tensor) -> Way:
     Args:
         alignment: weights, U >= 1 and S >= 1; values that are not finite count as 0.
     """
-    weights = np.nan_to_num(alignment.double().cpu().numpy(), posinf=0.0, neginf=0.0)
-    num_steps, num_symbols = weights.shape
-    padded = np.pad(weights, ((0, 0), (1, 1)))
-    near = np.minimum(padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], 1.0)
-    gain = near + OWN * weights
+    near, gain = gains(alignment)
+    num_steps, num_symbols = gain.shape
     reached = np.empty_like(gain)
     came_from = np.zeros(gain.shape, dtype=np.int64)
     reached[0] = gain[0]
@@ -70,6 +67,14 @@ def find_way(alignment: Tensor) -> Way:
         positions[step - 1] = came_from[step, positions[step]]
     mass = near[np.arange(num_steps), positions]
     return Way(positions, mass, near.max(1), reached)
+
+
+def gains(alignment: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``[U, S]`` each: the attention within one symbol, and what a path gains by being there."""
+    weights = np.nan_to_num(alignment.double().cpu().numpy(), posinf=0.0, neginf=0.0)
+    padded = np.pad(weights, ((0, 0), (1, 1)))
+    near = np.minimum(padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], 1.0)
+    return near, near + OWN * weights
 
 
 def stretches(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from profforce.audio.join import join_audio, join_mels
+from profforce.audio.join import JoinStream, join_audio, join_mels
 from profforce.audio.loudness import MAX_PEAK, loudness_lufs, to_loudness
 
 RATE = 22050
@@ -111,3 +111,22 @@ def test_a_peak_limits_the_gain_and_loud_audio_is_only_lowered() -> None:
 def test_silence_has_no_loudness_and_stays(audio: Tensor) -> None:
     same, reached = to_loudness(audio, RATE, -23.0)
     assert torch.equal(same, audio) and math.isnan(reached)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    fade=st.integers(0, 12),
+    sizes=st.lists(st.integers(0, 15), max_size=5),
+)
+def test_pieces_that_come_in_parts_are_joined_alike(
+    lengths: list[int], fade: int, sizes: list[int]
+) -> None:
+    pieces = [1 + torch.rand(n, generator=torch.Generator().manual_seed(n)) for n in lengths]
+    pauses = [3 * n % 7 for n in range(len(pieces) - 1)]
+    join, made = JoinStream(fade=fade), []
+    for piece, pause in zip(pieces, [*pauses, None], strict=True):
+        for size in sizes:
+            made.append(join.push(piece[:size], last=False))
+            piece = piece[size:]
+        made.append(join.push(piece, last=True, pause=pause))
+    torch.testing.assert_close(torch.cat(made), join_audio(pieces, pauses, fade=fade))

@@ -82,7 +82,7 @@ def run(model: TransformerTTS, given: dict[str, Any], **options: Any) -> FreeRun
     steps = -(-int(given["max_frames"].max()) // model.config.reduction_factor)
     out = Outputs.allocate(model, given["symbols"], steps, alignments=True)
     graphs.run_on_device(model, outputs=out, **given, **options)
-    return out.finish(model, Mirror(model)._refine)
+    return out.finish(model, Mirror(model).refine)
 
 
 def plain(model: TransformerTTS, given: dict[str, Any]) -> FreeRun:
