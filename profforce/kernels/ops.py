@@ -138,7 +138,8 @@ def causal_linear_op(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(out, s1, z1)`` of one type of q, k and v; T at least 1."""
     x = _inputs(q, k, v, lengths, s, z, feature_map)
-    return implementation(q, v).forward(x)
+    with torch.autocast(q.device.type, enabled=False):  # what is summed in float32 stays so
+        return implementation(q, v).forward(x)
 
 
 @causal_linear_op.register_fake
@@ -170,7 +171,9 @@ def causal_linear_backward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients with respect to ``q, k, v, s, z``."""
     x = _inputs(q, k, v, lengths, s, z, feature_map)
-    return implementation(q, v).backward(x, grad_out, _contiguous(grad_s1), _contiguous(grad_z1))
+    grads = (grad_out, _contiguous(grad_s1), _contiguous(grad_z1))
+    with torch.autocast(q.device.type, enabled=False):
+        return implementation(q, v).backward(x, *grads)
 
 
 @causal_linear_backward_op.register_fake

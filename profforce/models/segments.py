@@ -171,6 +171,7 @@ class _Plan:
         guided, states = [], []
         with replayed(self.seed + number, inputs.device):
             x = model.decoder_in(model.prenet(inputs, self.noise, steps.to(inputs.device)))
+            x = x.to(inputs.dtype)  # if autocast
             if isinstance(model.decoder_positions, ScaledPositions):
                 x = x + model.decoder_positions.alpha * _positions(start - before, x)
             if model.recent_steps is not None:

@@ -75,7 +75,8 @@ class TransformerTTS(TTSModel):
         if self.segment_steps is not None:
             return decode_in_segments(self, inputs, lengths, memories, noise, self.segment_steps)
         steps = torch.arange(inputs.shape[1], device=inputs.device)
-        x = self.decoder_positions(self.decoder_in(self.prenet(inputs, noise, steps)))
+        x = self.decoder_in(self.prenet(inputs, noise, steps)).to(inputs.dtype)  # if autocast
+        x = self.decoder_positions(x)
         if self.recent_steps is not None:
             x = self.recent_steps(x)
         guided = []
@@ -93,9 +94,11 @@ class TransformerTTS(TTSModel):
             lengths: ``[B]``, valid steps.
         """
         live = length_mask(lengths, x.shape[1])
-        hidden = self.decoder_norm(x) * live[..., None]
-        alignments = torch.cat(guided[-self.config.guided_layers :], 1)
-        return Decoded(*self.frames(hidden), hidden, alignments * live[:, None, :, None])
+        with torch.autocast(x.device.type, enabled=False):  # outputs are as exact as the weights
+            hidden = self.decoder_norm(x) * live[..., None]
+            mel, stop = self.frames(hidden)
+        alignments = torch.cat(guided[-self.config.guided_layers :], 1).to(hidden.dtype)
+        return Decoded(mel, stop, hidden, alignments * live[:, None, :, None])
 
     def start(
         self,

@@ -280,7 +280,8 @@ class CrossAttention(nn.Module):
     def scores(self, x: Tensor, memory: Memory) -> Tensor:
         """How well each step's query fits each symbol's key, ``[B, H, U, S]``."""
         q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        return q @ memory.k.transpose(-1, -2) * q.shape[-1] ** -0.5  # type: ignore[no-any-return]
+        q = q * q.shape[-1] ** -0.5  # before the product, which in float16 might overflow
+        return q @ memory.k.transpose(-1, -2)  # type: ignore[no-any-return]
 
     def read(self, scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """What :meth:`forward` returns, from ``scores [B, H, U, S]``.
@@ -305,15 +306,15 @@ class EncoderSelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """``x [B, S, D]``, ``mask [B, S]`` -> ``[B, S, D]``."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
-        bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill(~mask, torch.finfo(x.dtype).min)
-        bias = bias[:, None, None]
+        away = torch.finfo(q.dtype).min / 2  # with a score it is finite still, in float16 too
+        bias = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, away)[:, None, None]
         if self.by_distance:
-            bias = bias + self.distance_bias(x)
+            bias = bias + self.distance_bias(q)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def distance_bias(self, x: Tensor) -> Tensor:
-        """``[H, S, S]``, what distance takes from the scores of ``x [B, S, D]``."""
-        place = torch.arange(x.shape[1], device=x.device)
-        distance = (place[:, None] - place).abs().to(x.dtype)
-        return -distance_slopes(self.num_heads).to(x)[:, None, None] * distance
+    def distance_bias(self, q: Tensor) -> Tensor:
+        """``[H, S, S]``, what distance takes from the scores of ``q [B, H, S, K]``."""
+        place = torch.arange(q.shape[2], device=q.device)
+        distance = (place[:, None] - place).abs().to(q.dtype)
+        return -distance_slopes(self.num_heads).to(q)[:, None, None] * distance

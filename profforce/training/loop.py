@@ -257,19 +257,21 @@ class _Loop:
             batch = next(batches)
             ids += batch.ids
             torch.manual_seed(derived_seed(self.config.seed, "step", part.number))
-            parts.append(differentiate(self._losses(batch, part)))
+            parts.append(differentiate(self._losses(batch, part), state.scale))
         scalars = self._summed(parts)
         self.team.sum_gradients((state.model, state.judges))
+        state.scale.take_out((state.optimizer, state.judge_optimizer))
         loss, norm = scalars["loss/total"], clip_gradients(state.model, trainer.clip_norm)
         scalars["loss/gradient_norm"] = norm
         taken = all_finite((loss, norm, gradient_norm(state.judges).to(norm.device)))
+        overflowed = state.scale.pass_on(taken=taken, loss=loss)
         if taken:
             self.forced |= {name: x for name, x in scalars.items() if name.startswith(FORCED)}
             state.learn(scalars.get("gan/accuracy"))
-        else:
+        elif not overflowed:
             everyone = self.team.gathered("what was skipped", ids)
             tell_skipped(state.step + 1, loss, norm, [name for ids in everyone for name in ids])
-        state.skips.count(taken=taken)
+        state.skips.count(taken=taken or overflowed)
         state.pass_on()
         self._spent("time/step_s", began)
         return scalars
@@ -316,6 +318,8 @@ class _Loop:
         epoch = state.batches_drawn // len(self.sampler)
         values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
         values["loss/skipped"] = state.skips.total
+        if state.scale.is_used:
+            values |= {"loss/scale": state.scale.value, "loss/overflows": state.scale.overflows}
         values["time/epoch"] = epoch
         values |= self.seconds | {"time/steps_a_second": pace.rate(step)}
         if state.pool.samples.mels:

@@ -38,6 +38,7 @@ from profforce.training.optim import (
     restore_optimizer,
 )
 from profforce.training.pool import SamplePool, fitting
+from profforce.training.precision import LossScale, half_type
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.step import FreeTexts
 from profforce.training.transfer import init_from
@@ -59,6 +60,8 @@ class TrainState:
         self.model.to(device)
         self.model.recompute_activations = trainer.recompute_activations
         self.model.segment_steps = trainer.segment_steps
+        self.model.autocast = half_type(trainer.precision, device)
+        self.scale = LossScale(trainer.precision, device)
         if trainer.segment_steps is not None:
             check_segments(self.model, device)
         if config.method.name == MethodName.through_time:
@@ -259,6 +262,7 @@ class TrainState:
             "batches_drawn": self.batches_drawn,
             "score": self.score,
             "skips": vars(self.skips).copy(),
+            "loss_scale": self.scale.state_dict(),
             "corpus": self.corpus.fingerprint(),
             "circumstances": self._circumstances(),
         }
@@ -272,6 +276,7 @@ class TrainState:
             "threads": str(torch.get_num_threads()) if self.device.type == "cpu" else "",
             "torch": str(torch.__version__),
             "attention": kernel_in_use(self.device).partition(",")[0],
+            "precision": str(self.config.trainer.precision),
         }
 
     def _tell_what_changed(self, before: dict[str, str]) -> None:
@@ -292,6 +297,8 @@ class TrainState:
         self.step, self.batches_drawn = state["step"], state["batches_drawn"]
         self.score = state["score"]
         self.skips = Skips(**state.get("skips", {}))  # older runs ended at the first
+        if "loss_scale" in state:  # older runs have none
+            self.scale.load_state_dict(state["loss_scale"])
         self._tell_what_changed(state.get("circumstances", {}))
 
 

@@ -17,8 +17,9 @@ from profforce.training.adversary import behaviours, fooling, judging
 from profforce.training.gates import ForcingWeights
 from profforce.training.imitation import attention_loss, imitation_loss
 from profforce.training.inputs import disturbed
-from profforce.training.passes import teacher_forced
+from profforce.training.passes import in_precision, teacher_forced
 from profforce.training.pool import PoolBatch
+from profforce.training.precision import LossScale
 from profforce.training.shares import WHOLE, Shares, weighed
 
 
@@ -112,12 +113,12 @@ def professor_forcing_step(
         yield StepLoss(told, scalars | readings)
 
 
-def differentiate(losses: Iterable[StepLoss]) -> dict[str, Tensor]:
-    """Add the gradients of one batch; returns the scalars of all its losses."""
+def differentiate(losses: Iterable[StepLoss], scale: LossScale | None = None) -> dict[str, Tensor]:
+    """Add the gradients of one batch, times ``scale``; returns the scalars of all its losses."""
     scalars: dict[str, Tensor] = {}
     for loss in losses:
         if loss.value is not None:
-            loss.value.backward()
+            (loss.value if scale is None else scale.times(loss.value)).backward()
         scalars |= loss.scalars
     return scalars
 
@@ -136,16 +137,17 @@ def _free_running(
     batch = pool.batch
     if isinstance(pool, PoolBatch):
         return teacher_forced(model, batch, pool.noise, refine=False), batch.mel_lengths
-    run = run_through_time(
-        model,
-        batch.symbols,
-        batch.symbol_lengths,
-        (batch.mel_lengths * config.freerun.max_length_ratio).ceil().long().clamp(min=1),
-        noise=pool.noise,
-        speakers=batch.speakers,
-        stop_threshold=config.freerun.stop_threshold,
-        recompute_steps=config.method.recompute_steps,
-    )
+    with in_precision(model):
+        run = run_through_time(
+            model,
+            batch.symbols,
+            batch.symbol_lengths,
+            (batch.mel_lengths * config.freerun.max_length_ratio).ceil().long().clamp(min=1),
+            noise=pool.noise,
+            speakers=batch.speakers,
+            stop_threshold=config.freerun.stop_threshold,
+            recompute_steps=config.method.recompute_steps,
+        )
     ratio = run.lengths.sum() / batch.mel_lengths.sum()
     scalars["free/stopped_fraction"] = run.stopped.float().mean() * shares.free_texts
     scalars["free/length_ratio"] = ratio * shares.free_frames
