@@ -20,9 +20,13 @@ from torch import Tensor
 from profforce.app import main
 from profforce.bridge import saved_settings
 from profforce.completion import complete
+from profforce.config import EvaluateConfig
 from profforce.data.corpus import load_corpus
+from profforce.evaluation.evaluate import evaluate
 from profforce.evaluation.figures import FIGURES
+from profforce.evaluation.material import held_out
 from profforce.models.checkpoint import find_checkpoint, load_model
+from profforce.training.distributed import Team
 from profforce.training.gap import fixed_sentences, measure_gap
 
 QUICK = ["pitch=false", "griffin_lim_iterations=2", "num_utterances=2"]
@@ -48,6 +52,36 @@ def result(run: Path, tmp_path: Path) -> Callable[..., Any]:
         return json.loads(path.read_text(encoding="utf-8"))
 
     return evaluate
+
+
+class Recalled(Team):
+    """A process that knows what the others have answered."""
+
+    def gathered(self, what: str, value: Any) -> list[Any]:
+        ANSWERS[self.rank] = value
+        return [ANSWERS[rank] for rank in range(self.size) if rank in ANSWERS]
+
+
+ANSWERS: dict[int, Any] = {}
+
+
+@pytest.mark.parametrize("size", [2, 9])
+def test_processes_that_divide_the_texts_measure_what_one_does(run: Path, size: int) -> None:
+    config = EvaluateConfig(griffin_lim_iterations=2, pitch=False)
+    material = held_out(saved_settings(run), 5)
+    whole = evaluate(run, material, config)
+    ANSWERS.clear()
+    for rank in reversed(range(size)):
+        together = evaluate(run, material, config, team=Recalled(rank, size))
+    assert len(together.rows) == len(whole.rows)
+    for one, other in zip(together.rows, whole.rows, strict=True):
+        one["real_time_factor"] = other["real_time_factor"] = 0.0
+        for name, value in other.items():
+            assert one[name] == (pytest.approx(value) if isinstance(value, float) else value)
+    for part, alone in zip(together.spoken, whole.spoken, strict=True):
+        assert torch.equal(part.audio, alone.audio)
+    for part, alone in zip(together.forced or [], whole.forced or [], strict=True):
+        torch.testing.assert_close(part, alone)
 
 
 def test_held_out_utterances_are_compared_with_their_recordings(
@@ -115,10 +149,12 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.sources: list[str] = []
+        self.names: list[str] = []
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.sources += [v or "" for k, v in attrs if k in ("src", "href")]
+        self.names += [v or "" for k, v in attrs if k == "id"]
         if tag not in ("meta", "img"):
             self.open.append(tag)
 
@@ -133,8 +169,10 @@ def test_the_page_needs_no_other_file(run: Path, tmp_path: Path) -> None:
     assert main(["evaluate", "--run", str(run), "--html", str(page), *QUICK]) == 0
     parser = _Page()
     parser.feed(page.read_text(encoding="utf-8"))
-    assert parser.open == [] and len(parser.sources) == 2 * 3
-    assert all(source.startswith("data:") for source in parser.sources)
+    links = [source for source in parser.sources if source.startswith("#")]
+    assert parser.open == [] and len(parser.sources) - len(links) == 2 * 3
+    assert set(links) <= {f"#{name}" for name in parser.names}
+    assert all(source.startswith(("data:", "#")) for source in parser.sources)
     assert not re.search(r"https?://|<script|@import|url\(", page.read_text(encoding="utf-8"))
     sounds = [s for s in parser.sources if s.startswith("data:audio/flac;base64,")]
     for sound in sounds:

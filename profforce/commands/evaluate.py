@@ -1,12 +1,14 @@
 """``profforce evaluate``."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from profforce.commands.shared import EvaluateOverrides
+from profforce.commands.together import device_for, shown_by_first, team_for
 from profforce.errors import UserError
 from profforce.lines import texts_to_speak
 
@@ -51,13 +53,12 @@ def evaluate(
     """Measure a run free-running: failures, stops, and distances to recordings; prints a table."""
     from profforce.bridge import compose
     from profforce.config import EvaluateConfig
-    from profforce.display import log_to_stderr, show_evaluation, work_display
+    from profforce.display import show_evaluation
 
     targets = [json_to, markdown_to, None if html_to is None else str(html_to)]
     _check_outputs([*filter(None, targets)])
     cfg = compose(EvaluateConfig, "evaluate", list(overrides or []))
-    log_to_stderr()
-    with work_display() as progress:
+    with team_for(cfg.device) as team, shown_by_first() as progress:
         from profforce.evaluation.evaluate import evaluate as measure
         from profforce.evaluation.evaluate import require_comparable
         from profforce.evaluation.keep import keep
@@ -68,11 +69,16 @@ def evaluate(
 
         if out is not None:
             require_writable(out)
-        material = _material(run, source, hard, cfg, progress)
+        material = team.from_first(
+            "reading the texts", lambda: _material(run, source, hard, cfg, progress)
+        )
+        cfg = replace(cfg, device=device_for(team, cfg.device))
         runs = [run, *(compare or [])]
         require_comparable(runs, material, cfg)
-        listener = Whisper(cfg.num_threads) if cfg.listen else None
-        measured = [measure(folder, material, cfg, progress) for folder in runs]
+        listener = Whisper(cfg.num_threads) if cfg.listen and team.is_first else None
+        measured = [measure(folder, material, cfg, progress, team) for folder in runs]
+        if not team.is_first:
+            return
         if listener is not None:
             measured = listen(measured, material, listener, progress)
     report = Report(material, measured, timing=cfg.timing)

@@ -1,12 +1,15 @@
 """``profforce sample``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from profforce.commands.shared import SampleOverrides, print_json, say
+from profforce.commands.together import device_for, in_order, shown_by_first, team_for
 from profforce.errors import UserError
+from profforce.jobs import rank, started_by_torchrun
 from profforce.lines import texts_to_speak
 
 
@@ -42,22 +45,28 @@ def sample(
     """
     from profforce.bridge import compose
     from profforce.config import SampleConfig
-    from profforce.display import log_to_stderr, work_display
 
     cfg = compose(SampleConfig, "sample", list(overrides or []))
-    texts = texts_to_speak(text, source)
     piped = str(out) == "-"
     if piped and not stream:
         raise UserError("only a stream goes to stdout", where="--out -", remedy="add --stream")
-    log_to_stderr()
-    with work_display() as progress:
+    if stream and started_by_torchrun():
+        raise UserError("a stream comes from one process", remedy="leave out --stream or torchrun")
+    texts = [] if rank() else texts_to_speak(text, source)
+    with team_for(cfg.device) as team, shown_by_first() as progress:
         from profforce.sampling.run import Failures
         from profforce.sampling.run import sample as whole_sample
         from profforce.sampling.stream_run import stream_sample
 
-        speak = stream_sample if stream else whole_sample
+        texts = team.from_first("reading the texts", lambda: texts)
+        cfg = replace(cfg, device=device_for(team, cfg.device))
+        if stream:
+            made = stream_sample(cfg, run, texts, out)
+        else:
+            made = whole_sample(cfg, run, texts, out, share=team.share)
         failed = Failures()
-        for number, row in enumerate(speak(cfg, run, texts, out), 1):
+        rows = in_order(team, made, len(texts), cfg.batch_size)
+        for number, row in enumerate(rows, 1):
             print_json(row, err=piped)  # stdout holds the audio
             failed.add(row)
             progress("speaking", number, len(texts))

@@ -26,6 +26,7 @@ from profforce.nn.modes import evaluating
 from profforce.nn.noise import PrenetNoise
 from profforce.sampling.spoken import Spoken
 from profforce.sampling.synthesizer import Synthesizer
+from profforce.training.distributed import ALONE, Team, interleaved
 from profforce.training.gap import NOISE_SEED
 from profforce.training.passes import teacher_forced
 
@@ -76,9 +77,15 @@ def require_comparable(runs: Sequence[Path], material: Material, config: Evaluat
 
 
 def evaluate(
-    run: Path, material: Material, config: EvaluateConfig, progress: Progress | None = None
+    run: Path,
+    material: Material,
+    config: EvaluateConfig,
+    progress: Progress | None = None,
+    team: Team = ALONE,
 ) -> Evaluation:
     """Let ``run`` speak ``material`` free-running, and judge each utterance.
+
+    The processes of a ``team`` divide the texts and all get the whole.
 
     Recordings have to be of the run's mel definition, see :func:`require_comparable`.
 
@@ -89,7 +96,9 @@ def evaluate(
     checkpoint = find_checkpoint(run, config.checkpoint).name
     name = f"evaluating {run}"
     told = None if progress is None else lambda done, of: progress(name, done, of)
-    judged = judge_speech(synthesizer, material, pitch=config.pitch, told=told)
+    part = material.part(team.share)
+    judged = judge_speech(synthesizer, part, pitch=config.pitch, told=told)
+    judged = _joined(team.gathered("what the others measure", judged))
     return Evaluation(
         run=str(run),
         checkpoint=checkpoint,
@@ -140,6 +149,16 @@ def judge_speech(
     return Judged(rows, all_spoken, forced if material.recordings is not None else None)
 
 
+def _joined(parts: list[Judged]) -> Judged:
+    """The whole of what each process judged a share of."""
+    forced = [part.forced for part in parts if part.forced is not None]
+    return Judged(
+        interleaved([part.rows for part in parts]),
+        interleaved([part.spoken for part in parts]),
+        interleaved(forced) if forced else None,
+    )
+
+
 @torch.no_grad()
 def _teacher_forced(synthesizer: Synthesizer, material: Material) -> list[Tensor]:
     """``[T, M]`` of each recording as the model says it when it is fed the recording."""
@@ -162,7 +181,7 @@ def _items(synthesizer: Synthesizer, material: Material) -> list[Item]:
     numbers = synthesizer.tokenizer.encode_many(texts, drop_unknown=True)
     return [
         Item(
-            index=i,
+            index=i if material.numbers is None else material.numbers[i],
             id=f"{i}",
             text=request.text,
             symbols=torch.tensor(numbers[i]),

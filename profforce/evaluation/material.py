@@ -4,7 +4,7 @@ T mel frames, M mel channels, N samples.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -48,6 +48,17 @@ class Material:
     """One a request; None if there are none."""
     mel: MelConfig | None = None
     """Of the recordings."""
+    numbers: range | None = None
+    """Of the requests among those of a larger material; from 0 on if this is all."""
+
+    def part(self, share: slice) -> "Material":
+        """Some of it, which is measured as it would be among all."""
+        return replace(
+            self,
+            requests=self.requests[share],
+            recordings=None if self.recordings is None else self.recordings[share],
+            numbers=range(len(self.requests))[share],
+        )
 
 
 def held_out(config: TrainConfig, count: int, progress: Progress | None = None) -> Material:

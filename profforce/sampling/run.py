@@ -21,13 +21,19 @@ MAX_NAMED = 5
 
 
 def sample(
-    cfg: SampleConfig, run: Path, texts: Iterable[str | Request], out: Path
+    cfg: SampleConfig,
+    run: Path,
+    texts: Iterable[str | Request],
+    out: Path,
+    *,
+    share: slice = slice(None),
 ) -> Iterator[dict[str, object]]:
     """Speak ``texts`` with ``run`` into ``out``; yields one JSON-able row an utterance, in order.
 
     Writes ``STEM.wav`` (or ``.flac``), the mel as ``.npy`` (``[T, M]`` float32, natural-log
     amplitude) and, with ``cfg.pictures``, mel, alignment and stop curve as ``.png``, of a text in
     several pieces as ``STEM.NN.png`` each. STEM is the request's id, or ``NNNN-words``.
+    Of ``texts`` only those of ``share`` are spoken, as they are spoken among all.
 
     Raises:
         UserError: for an unusable run, output folder or text; texts are checked before any file
@@ -36,7 +42,7 @@ def sample(
     synthesizer = Synthesizer.from_run(run, cfg)
     names, scripts = scripts_of(synthesizer, texts)
     require_writable(out)
-    for name, spoken in zip(names, synthesizer.speak_scripts(scripts), strict=True):
+    for name, spoken in zip(names[share], synthesizer.speak_scripts(scripts[share]), strict=True):
         yield _write(spoken, out / name, synthesizer)
 
 

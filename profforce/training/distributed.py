@@ -50,6 +50,11 @@ class Team:
     timeout_minutes: float = 30.0
 
     @property
+    def share(self) -> slice:
+        """Which of a sequence this process takes, where all divide it."""
+        return slice(self.rank, None, self.size)
+
+    @property
     def is_first(self) -> bool:
         """The process that writes the run folder and speaks to people."""
         return self.rank == 0
@@ -170,6 +175,12 @@ class Team:
 
 
 ALONE = Team()
+
+
+def interleaved(parts: Sequence[Sequence[T]]) -> list[T]:
+    """What each process made of its :attr:`Team.share`, in the order of the whole."""
+    longest = max(map(len, parts))
+    return [part[k] for k in range(longest) for part in parts if k < len(part)]
 
 
 @contextmanager

@@ -66,6 +66,20 @@ def test_same_seed_same_bytes_other_seed_other_bytes(run: Path, tmp_path: Path) 
     assert first.read_bytes() != other.read_bytes()
 
 
+def test_shares_of_the_texts_give_the_files_and_rows_of_all(run: Path, tmp_path: Path) -> None:
+    def made(share: slice, out: Path) -> list[dict[str, Any]]:
+        found = list(sample(FAST, run, TEXTS, out, share=share))
+        return [{**row, "real_time_factor": 0} for row in found]
+
+    whole = made(slice(None), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    parts = [made(slice(k, None, 2), tmp_path) for k in range(2)]
+    assert [row for pair in zip(parts[0], [*parts[1], None], strict=True) for row in pair][
+        :-1
+    ] == whole
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     "text",
     [
