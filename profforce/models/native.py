@@ -107,7 +107,7 @@ def run_native(
 
 @torch.no_grad()
 def prepare(
-    model: TransformerTTS,
+    model: TTSModel,
     symbols: Tensor,
     symbol_lengths: Tensor,
     max_frames: Tensor,
@@ -119,6 +119,7 @@ def prepare(
     precision: str,
 ) -> FreeRunner:
     """Encode the texts; what takes their steps into ``outputs`` and keeps state between calls."""
+    assert isinstance(model, TransformerTTS)  # or there is an obstacle
     frames = model.config.reduction_factor
     max_frames, symbol_lengths = max_frames.long().contiguous(), symbol_lengths.long()
     max_steps = outputs.mel.shape[1] // frames

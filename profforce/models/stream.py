@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import Conv1d
 
 from profforce.models import native, native_rows
 from profforce.models.free_run import Outputs
@@ -98,10 +99,11 @@ class RefineStream:
     """
 
     def __init__(self, mirror: Mirror) -> None:
-        model, config = mirror.model, mirror.model.config
+        model = mirror.model
         self._mirror = mirror
         self._native = native.obstacle(model) is None
-        self._halo = len(model.postnet.convs) * (config.postnet_kernel // 2)
+        kernels = [conv.kernel_size[0] for conv in model.postnet.convs if isinstance(conv, Conv1d)]
+        self._halo = sum(kernel // 2 for kernel in kernels)
         self._kept = model.mel_mean.new_zeros(0, model.num_mels)
         """Frames that have come out and are still seen, then those that have not."""
         self._done = 0

@@ -88,6 +88,7 @@ class AudioSink:
             return
         with self._file:
             if self._has_header:
+                self._file.write(bytes(self._bytes % 2))  # chunks are of whole words
                 self._file.seek(0)
                 self._file.write(wav_header(self._rate, self._subtype, self._bytes))
 
@@ -105,7 +106,7 @@ def wav_header(rate: int, subtype: AudioSubtype, num_bytes: int) -> bytes:
     """The 44 bytes before ``num_bytes`` of mono samples."""
     width = WIDTHS[subtype]
     tag = 3 if subtype is AudioSubtype.FLOAT else 1
-    whole = min(num_bytes + HEADER_BYTES - 8, UNKNOWN)
+    whole = min(num_bytes + num_bytes % 2 + HEADER_BYTES - 8, UNKNOWN)
     form = struct.pack("<HHIIHH", tag, 1, rate, rate * width, width, 8 * width)
     return b"".join(
         [

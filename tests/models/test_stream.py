@@ -4,19 +4,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import build, texts
+from small_model import NUM_MELS, NUM_SYMBOLS, PLACES, build, config, texts
 from torch import Tensor
 
+from profforce.config import ModelKind
 from profforce.models import native
+from profforce.models.build import build_model
 from profforce.models.mirror import Mirror
 from profforce.models.stream import DEAF, FrameStream, RefineStream, Steps
-from profforce.models.transformer import TransformerTTS
+from profforce.models.tacotron2 import Tacotron2
+from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 
 MAX_FRAMES = 37
 
 
-def streamed(model: TransformerTTS, sizes: list[int], seed: int) -> tuple[list[Steps], Tensor]:
+def streamed(model: TTSModel, sizes: list[int], seed: int) -> tuple[list[Steps], Tensor]:
     """Windows of one utterance in ``sizes`` steps, the rest in one, and its refined frames."""
     symbols, lengths = texts(1, seed)
     max_steps = -(-MAX_FRAMES // model.config.reduction_factor)
@@ -36,6 +39,7 @@ def streamed(model: TransformerTTS, sizes: list[int], seed: int) -> tuple[list[S
 @settings(max_examples=40, deadline=None)
 @given(
     attention=st.sampled_from(["linear", "softmax"]),
+    places=st.sampled_from(PLACES),
     reduction=st.sampled_from([1, 2, 5]),
     postnet=st.integers(0, 3),
     kernel=st.sampled_from([3, 5]),
@@ -45,6 +49,7 @@ def streamed(model: TransformerTTS, sizes: list[int], seed: int) -> tuple[list[S
 )
 def test_any_windows_give_the_whole(
     attention: str,
+    places: dict[str, object],
     reduction: int,
     postnet: int,
     kernel: int,
@@ -56,6 +61,7 @@ def test_any_windows_give_the_whole(
         torch.float32,
         seed,
         attention=attention,
+        **places,
         reduction_factor=reduction,
         postnet_layers=postnet,
         postnet_kernel=kernel,
@@ -97,3 +103,20 @@ def test_what_the_postnet_keeps_does_not_grow() -> None:
         out = refine.push(torch.randn(4, model.num_mels), False)
         assert len(out) == 4 or number < 2
         assert len(refine._kept) <= 2 * refine.delay + 4
+
+
+def test_another_network_streams_by_its_own_steps() -> None:
+    torch.manual_seed(0)
+    model = build_model(config(kind=ModelKind.tacotron2), NUM_SYMBOLS, NUM_MELS).eval()
+    assert isinstance(model, Tacotron2)
+    windows, refined = streamed(model, [1, 3, 2], 0)
+    symbols, lengths = texts(1, 0)
+    whole = Mirror(model).free_run(
+        symbols,
+        lengths,
+        torch.tensor([MAX_FRAMES]),
+        noise=PrenetNoise(0, torch.tensor([7])),
+        stop_threshold=DEAF,
+    )
+    assert len(windows) == 4
+    torch.testing.assert_close(refined, whole.mel[0], rtol=1e-5, atol=1e-5)
