@@ -5,6 +5,7 @@ Source: a manifest with audio files and cached features, or tar files with both.
 
 import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -191,8 +192,19 @@ class Assembly:
                 _refuse_length(table.where(k), int(features.num_frames[k]), int(sizes[k]) - 1)
             return
         for k in np.flatnonzero(kept).tolist():
-            where = f"{table.where(k)}: {table.audio(k)}"
-            refuse_sound(where, features[k], int(sizes[k]) - 1, self.mel)
+            mel, num_symbols = features[k], int(sizes[k]) - 1
+            if not _is_plain(mel, num_symbols, self.mel):
+                refuse_sound(f"{table.where(k)}: {table.audio(k)}", mel, num_symbols, self.mel)
+
+
+def _silence(mel: MelConfig) -> float:
+    return math.log(mel.log_floor) + SILENT_MARGIN
+
+
+def _is_plain(features: Mel, num_symbols: int, mel: MelConfig) -> bool:
+    """Whether one look is enough to see that nothing is to be refused."""
+    frames = len(features)
+    return frames >= max(num_symbols, 1) and bool(features[frames // 2].max() > _silence(mel))
 
 
 def refuse_sound(where: str, features: Mel, num_symbols: int, mel: MelConfig) -> None:
@@ -200,10 +212,9 @@ def refuse_sound(where: str, features: Mel, num_symbols: int, mel: MelConfig) ->
 
     ``features [T, M]``: only the middle frame is read unless that one is silent.
     """
-    silence = np.log(mel.log_floor) + SILENT_MARGIN
-    if not len(features):
-        raise DefectError(audio_kinds.AUDIO_SILENT, where=where)
-    if features[len(features) // 2].max() <= silence and features.max() <= silence:
+    if _is_plain(features, num_symbols, mel):
+        return
+    if not len(features) or features.max() <= _silence(mel):
         raise DefectError(audio_kinds.AUDIO_SILENT, where=where)
     _refuse_length(where, len(features), num_symbols)
 

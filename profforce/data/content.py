@@ -19,6 +19,8 @@ class ContentIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._changed = False
+        self._folders: dict[str, str] = {}
+        """Relative to the index."""
         self._rows: dict[str, tuple[int, int, str]] = self._load()
 
     def digests(
@@ -37,7 +39,7 @@ class ContentIndex:
             self._changed = False
 
     def _digest(self, file: Path, position: int, look: Callable[[int], None] | None) -> str:
-        name = _name(file, self.path.parent)
+        name = self._name(file)
         try:
             stat = file.stat()
             known = self._rows.get(name)
@@ -52,6 +54,17 @@ class ContentIndex:
         self._changed = True
         return digest
 
+    def _name(self, file: Path) -> str:
+        """Path of ``file`` relative to the index, so that a corpus may be moved as a whole."""
+        folder, name = os.path.split(file)
+        if folder not in self._folders:
+            try:
+                relative = os.path.relpath(folder, self.path.parent)
+            except ValueError:  # Windows: another drive
+                relative = folder
+            self._folders[folder] = Path(relative).as_posix()
+        return f"{self._folders[folder]}/{name}"
+
     def _load(self) -> dict[str, tuple[int, int, str]]:
         if not self.path.is_file():
             return {}
@@ -64,11 +77,3 @@ class ContentIndex:
         except (OSError, ValueError, TypeError, AttributeError) as error:
             log.warning("%s is damaged (%s); the audio files are hashed again", self.path, error)
             return {}
-
-
-def _name(file: Path, folder: Path) -> str:
-    """Path of ``file`` relative to ``folder``, so that a corpus may be moved as a whole."""
-    try:
-        return Path(os.path.relpath(file, folder)).as_posix()
-    except ValueError:  # Windows: another drive
-        return file.as_posix()

@@ -185,7 +185,7 @@ def build_features(
         index = ContentIndex(place / "files.json")
         shards = Shards(place, mel.num_mels)
         digests = index.digests(files, look)
-        missing = {d: f for d, f in zip(digests, files, strict=True) if d not in shards}
+        missing = {d: files[k] for k, d in enumerate(digests) if d not in shards}
         num_workers = num_cpus() if len(missing) >= PARALLEL_FROM else 1
         reader = MelReader(mel, trim_db)
         _compute(missing, reader, shards, num_workers, progress or silent)

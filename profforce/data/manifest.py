@@ -6,6 +6,7 @@ by the same functions and goes on after a defect.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -257,15 +258,22 @@ class AudioFinder:
 
     def find(self, name: str) -> Path | None:
         """The file that ``name`` stands for, if there is one."""
-        return next((path for path in self.candidates(name) if is_file(path)), None)
+        found = next((path for path in self._places(name) if os.path.isfile(path)), None)  # noqa: PTH113
+        return None if found is None else Path(found)
 
     def candidates(self, name: str) -> list[Path]:
         """Where the file may lie: as a path, or as an id in ``wavs`` or beside the manifest."""
+        return [Path(path) for path in self._places(name)]
+
+    def _places(self, name: str) -> Iterator[str]:
+        """:meth:`candidates` as strings, which for millions of lines are much faster."""
         relative = name.replace("\\", "/")
-        folders = (self.folder / "wavs", self.folder)
+        folders = (str(self.folder / "wavs"), str(self.folder))
         if relative.lower().endswith(AUDIO_SUFFIXES):
-            return [self.folder / relative, self.folder / "wavs" / relative]
-        return [folder / (relative + suffix) for folder in folders for suffix in AUDIO_SUFFIXES]
+            yield from (f"{folder}{os.sep}{relative}" for folder in reversed(folders))
+        else:
+            for folder in folders:
+                yield from (f"{folder}{os.sep}{relative}{suffix}" for suffix in AUDIO_SUFFIXES)
 
     def name_of(self, name: str) -> str:
         """The id: the file's path without ``wavs`` and suffix, wherever the file is found."""
@@ -285,5 +293,7 @@ def is_file(path: Path) -> bool:
 
 
 def _escapes(name: str) -> bool:
+    if not name.startswith(("/", "\\")) and ":" not in name and ".." not in name:
+        return False
     posix, windows = PurePosixPath(name.replace("\\", "/")), PureWindowsPath(name)
     return posix.is_absolute() or bool(windows.anchor) or ".." in posix.parts

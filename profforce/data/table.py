@@ -64,7 +64,7 @@ class UtteranceTable(Stored, Sequence[Utterance]):
 
     def audio(self, position: int) -> Path:
         """The audio file of one utterance."""
-        return self.base / self.texts["audio"][position]
+        return Path(self.base, self.texts["audio"][position])
 
     def spoken(self, position: int) -> str:
         """What is read aloud of one utterance."""
