@@ -17,6 +17,7 @@ from profforce.commands.data import data_app
 from profforce.commands.doctor import doctor
 from profforce.commands.evaluate import evaluate
 from profforce.commands.export import export
+from profforce.commands.launch import launch
 from profforce.commands.sample import sample
 from profforce.commands.shared import group_list, help_if_alone, say, who
 from profforce.commands.train import train
@@ -35,6 +36,9 @@ app.command(epilog=group_list())(train)
 app.add_typer(data_app, name="data")
 for command in (sample, evaluate, export, bench, doctor):
     app.command()(command)
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    launch
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
