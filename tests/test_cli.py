@@ -113,7 +113,7 @@ def test_help_version_and_settings_need_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
-    assert "model=linear|softmax|tiny" in done.stdout
+    assert "model=linear|softmax|tacotron2|tiny" in done.stdout
 
 
 def test_cfg_job_prints_the_settings_and_makes_nothing(
