@@ -97,7 +97,7 @@ def _draw(
     mels = [_array(b.mel) for b in behaviours]
     frame_s = mel_config.hop_length / mel_config.sample_rate
     longest = max(max(len(mel) for mel in mels), 1)
-    height = 4.0 + 0.115 * min(len(symbols), MAX_LABELS)
+    height = 4.0 + max(0.115 * min(len(symbols), MAX_LABELS), 1.0)  # room for the axis' name
     width = min(6.0 + 2.0 * longest * frame_s / 3.0, 14.0) * (0.8 * len(behaviours) + 0.2)
     figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
@@ -141,7 +141,7 @@ def _draw_alignment(
     axes: Axes, alignment: NDArray[np.float32], step_s: float, symbols: Sequence[str], most: float
 ) -> None:
     """The colours reach to the largest weight, which is named: flat attention is not black."""
-    axes.set_ylabel(f"symbol (attention up to {most:.2f})")
+    axes.set_ylabel(f"symbol\n(attention up to {most:.2f})")
     if alignment.size:
         num_steps, num_symbols = alignment.shape
         axes.imshow(

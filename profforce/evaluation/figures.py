@@ -75,15 +75,16 @@ def difference_over(rows: Sequence[Row], baseline: Sequence[Row], key: str) -> E
 
 def number(figure: Figure, value: float | None) -> str:
     """``value`` as people read it; a dash where there is none."""
-    return "-" if value is None or not np.isfinite(value) else format(value, figure.shape)
+    return "-" if value is None or not np.isfinite(value) else format(value, f"z{figure.shape}")
 
 
 def with_interval(figure: Figure, estimate: Estimate, sign: str = "") -> str:
-    """``"12.0% [4.0%, 20.0%]"``; ``sign="+"`` writes that of positive numbers too."""
+    """``"12.0% [4.0%, 20.0%]"``; ``sign="+"`` writes that of positive numbers too, none of -0."""
     if not np.isfinite(estimate.mean):
         return "-"
     mean, low, high = (
-        format(value, sign + figure.shape) for value in (estimate.mean, estimate.low, estimate.high)
+        format(value, f"{sign}z{figure.shape}")
+        for value in (estimate.mean, estimate.low, estimate.high)
     )
     return f"{mean} [{low}, {high}]"
 

@@ -15,6 +15,7 @@ from profforce.evaluation.figures import (
     number,
     with_interval,
 )
+from profforce.evaluation.statistics import Estimate
 
 BY_KEY = {figure.key: figure for figure in FIGURES}
 ROWS = [{"failed": 1.0, "f0_semitones": None}, {"failed": 0.0, "f0_semitones": 3.0}]
@@ -32,6 +33,9 @@ def test_numbers_as_people_read_them() -> None:
     assert number(BY_KEY["failed"], None) == number(BY_KEY["failed"], math.nan) == "-"
     assert with_interval(BY_KEY["failed"], mean_over(ROWS, "failed")) == "50.0% [0.0%, 100.0%]"
     assert with_interval(BY_KEY["failed"], mean_over(ROWS, "none")) == "-"
+    assert number(BY_KEY["mcd_gap_db"], -0.001) == "0.00"
+    nothing = with_interval(BY_KEY["mcd_gap_db"], Estimate(-0.001, -0.004, 0.004), "+")
+    assert nothing == "+0.00 [+0.00, +0.00]"
 
 
 @given(values=VALUES, shift=st.floats(-50, 50))
