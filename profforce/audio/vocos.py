@@ -76,7 +76,7 @@ class Vocos:
 
 
 class VocosStream:
-    """One utterance's audio; exactly that of the whole, 27 frames later with eight layers."""
+    """One utterance's audio, that of the whole; with eight layers it takes 29 frames ahead."""
 
     def __init__(self, network: VocosNetwork, mel: MelConfig, device: torch.device) -> None:
         self._network, self._mel, self._device = network, mel, device
