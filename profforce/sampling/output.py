@@ -56,7 +56,7 @@ def write_output(path: Path, audio: Tensor, rate: int, subtype: AudioSubtype) ->
     try:
         kind = path.suffix.lstrip(".").upper()
         soundfile.write(aside, samples, rate, format=kind, subtype=str(subtype))
-        if subtype is AudioSubtype.FLOAT:
+        if subtype is AudioSubtype.FLOAT and kind == "WAV":
             _forget_the_time(aside)
         aside.replace(path)
     except (soundfile.SoundFileError, OSError) as err:
