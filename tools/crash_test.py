@@ -50,7 +50,7 @@ from profforce.training.loop import train
 UNEQUAL = ("time/", "mem/")
 """Scalars that no two runs share."""
 POLL_S = 0.0005
-PATIENCE_S = 300.0
+PATIENCE_S = 1200.0
 
 
 @dataclass

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 POOL_BATCHES = 32
-"""Batches sorted by length together: larger pads less, smaller mixes more."""
+"""Batches, or steps of several, sorted by length together: larger pads less, smaller mixes more."""
 CLASS_RATIO = 1.08
 """With a budget of frames: lengths within this ratio are dealt as if they were equal."""
 
@@ -63,6 +63,7 @@ class BucketSampler:
         *,
         max_frames: int | None = None,
         chunks: Sequence[int] = (),
+        together: int = 1,
     ) -> None:
         """Batches of ``batch_size``, the last one excepted, or of at most ``max_frames``.
 
@@ -75,7 +76,10 @@ class BucketSampler:
             chunks: first positions of chunks, 0 excepted, for utterances that are read best from
                 one place at a time: a batch never mixes chunks, and one chunk's batches come before
                 the next one's.
+            together: batches of a step: those numbered ``k * together`` to the next multiple are
+                of like lengths, so that none of several processes waits for the longest.
         """
+        self.together = together
         for name, value in (("batch_size", batch_size), ("max_frames", max_frames)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
@@ -87,7 +91,7 @@ class BucketSampler:
         """The epoch that was asked for last, which is asked for again and again."""
         edges = [0, *chunks, len(self.lengths)]
         self._chunks = [
-            _Chunk(start, self.lengths[start:end], batch_size, max_frames)
+            _Chunk(start, self.lengths[start:end], batch_size, max_frames, together)
             for start, end in pairwise(edges)
             if start < end
         ]
@@ -118,19 +122,39 @@ class BucketSampler:
         for chunk in chunks:
             positions.append(chunk.deal(rng))
             bounds.append(chunk.ends + bounds[-1][-1])
-            order.append(rng.permutation(len(chunk.ends)) + dealt)
+            number = epoch * len(self) + dealt
+            order.append(_shuffled(len(chunk.ends), number, self.together, rng) + dealt)
             dealt += len(chunk.ends)
         return Epoch(*(np.concatenate(parts) for parts in (positions, bounds, order)))
+
+
+def _shuffled(count: int, number: int, together: int, rng: np.random.Generator) -> Numbers:
+    """``0 .. count - 1`` in a new order, neighbours staying together from step to step.
+
+    Args:
+        count: batches, dealt so that neighbours are alike.
+        number: of the first one that comes, over all epochs; steps begin at multiples.
+        together: batches a step.
+        rng: draws the order.
+    """
+    edges = np.unique(np.append(np.arange(-number % together, count, together), (0, count)))
+    sizes = np.diff(edges)
+    place = rng.permutation(len(sizes))
+    starts = np.empty_like(sizes)
+    by_place = np.argsort(place)
+    starts[by_place] = np.cumsum(sizes[by_place]) - sizes[by_place]
+    order: Numbers = np.arange(count) - np.repeat(edges[:-1] - starts, sizes)
+    return order
 
 
 class _Chunk:
     """Utterances that are dealt together."""
 
     def __init__(
-        self, start: int, lengths: Numbers, batch_size: int, max_frames: int | None
+        self, start: int, lengths: Numbers, batch_size: int, max_frames: int | None, together: int
     ) -> None:
         self.start, self.lengths = start, lengths
-        self.pool_size = batch_size * POOL_BATCHES
+        self.pool_size = batch_size * POOL_BATCHES * together
         self.classes: npt.NDArray[np.int16] | None = None
         """Of each utterance; the longest are class 0."""
         if max_frames is None:

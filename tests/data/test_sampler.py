@@ -110,6 +110,37 @@ def test_a_pure_function_of_seed_and_epoch(
     assert list(sampler.batches(epoch)) == list(again.batches(epoch))
 
 
+@given(LENGTHS, st.integers(1, 20), BUDGETS, CHUNKS, st.integers(1, 9), st.integers(0, 9))
+@settings(max_examples=100, deadline=None)
+def test_what_goes_together_is_still_every_position_once(
+    lengths: list[int],
+    batch_size: int,
+    max_frames: int | None,
+    chunks: list[int],
+    together: int,
+    epoch: int,
+) -> None:
+    firsts = sorted(k for k in chunks if k < len(lengths))
+    given = {"max_frames": max_frames, "chunks": firsts}
+    sampler = BucketSampler(lengths, batch_size, 3, together=together, **given)
+    batches = list(sampler.batches(epoch))
+    assert sorted(k for batch in batches for k in batch) == list(range(len(lengths)))
+    assert len(batches) == len(sampler)
+
+
+@pytest.mark.parametrize("together", [2, 3, 8])
+def test_the_batches_of_a_step_are_alike_in_every_epoch(together: int) -> None:
+    """So that of several processes none waits long; single batches would differ by a third."""
+    lengths = [(k * 7919) % 1000 + 100 for k in range(3010)]
+    sampler = BucketSampler(lengths, 8, 0, together=together)
+    assert len(sampler) % together  # the steps' edges move from epoch to epoch
+    longest = [max(lengths[k] for k in sampler.batch(n)) for n in range(3 * len(sampler))]
+    steps = [longest[k : k + together] for k in range(0, len(longest) - together, together)]
+    waits = [max(step) / (sum(step) / len(step)) for step in steps]
+    assert sum(waits) / len(waits) < 1.08
+    assert len({tuple(step) for step in steps}) > 0.9 * len(steps)
+
+
 def test_epochs_and_seeds_differ() -> None:
     lengths = list(range(100))
     first = BucketSampler(lengths, 8, 0)
