@@ -437,20 +437,22 @@ class DiscriminatorConfig:
 
 @dataclass
 class MethodConfig:
-    """Teacher forcing, or professor forcing (Lamb et al. 2016, arXiv:1610.09038).
+    """Teacher forcing, or professor forcing: training on the model's own outputs.
 
-    Professor forcing learns from a pool of free runs; ``through_time`` from a free run in every
-    step, with gradients through what it feeds back.
+    Professor forcing learns from a pool of free runs: by default from an expert, who says what
+    should follow the frames that the model made; with ``weight`` from a discriminator (Lamb et al.
+    2016, arXiv:1610.09038). ``through_time`` takes a free run in every step instead, with gradients
+    through what it feeds back. docs/professor_forcing.md has the figures.
     """
 
     name: MethodName = MethodName.teacher_forcing
-    weight: float = 0.05
-    """C_f: free-running behaviour has to fool the discriminator."""
+    weight: float = 0.0
+    """C_f: free-running behaviour has to fool the discriminator; 0 is off."""
     teacher_weight: float = 0.0
     """C_t: teacher-forced behaviour made to look free-running; 0 is off."""
     matching_weight: float = 0.0
     """Of the distance between the discriminator's mean features of both behaviours; 0 is off."""
-    imitation_weight: float = 0.0
+    imitation_weight: float = 1.0
     """Of what an expert would say next after each self-made prefix: the recording, re-timed by
     dynamic time warping; 0 is off. The gates do not concern it."""
     attention_weight: float = 0.0
@@ -458,9 +460,9 @@ class MethodConfig:
     what comes next; 0 is off."""
     start_step: int = 1000
     """First step with free runs; the discriminator trains from here."""
-    ramp_steps: int = 1000
+    ramp_steps: int = 0
     """Steps over which the weights grow from 0 to their value."""
-    interval: int = 4
+    interval: int = 1
     """Steps from one with these terms to the next; they then count as many times (lazy
     regularisation, Karras et al. 2020, arXiv:1912.04958, section 3.1)."""
     gate_low: float = 0.75
@@ -488,7 +490,12 @@ class MethodConfig:
         if self.name == MethodName.through_time and self.imitates:
             raise ValueError(
                 "method.imitation_weight and method.attention_weight need a sample pool: they must "
-                "be 0 with method=through_time"
+                "be 0 with method.name=through_time"
+            )
+        if self.name != MethodName.teacher_forcing and not (self.judged or self.imitates):
+            raise ValueError(
+                f"method.name={self.name.value} learns nothing while all its weights are 0: set "
+                "method.imitation_weight or method.weight, or take method=teacher_forcing"
             )
 
     @property
@@ -506,9 +513,9 @@ class MethodConfig:
 class FreerunConfig:
     """The sample pool."""
 
-    every: int = 50
+    every: int = 25
     """N: optimizer steps between refreshes of the sample pool."""
-    pool_size: int = 128
+    pool_size: int = 256
     """G: utterances generated at once."""
     batch_size: int | None = None
     """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: their pass,
@@ -727,8 +734,6 @@ class SampleConfig:
     pause_s: float = 0.3
     """Silence between two sentences that were spoken as pieces; half of it after a clause."""
     paragraph_pause_s: float = 0.7
-    chunk_s: float = 0.5
-    """Of a stream: about so much audio at a time once it has begun; the first chunks are short."""
     chunk_s: float = 0.5
     """Of a stream: about so much audio at a time once it has begun; the first chunks are short."""
     num_threads: int | None = None

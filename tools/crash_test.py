@@ -94,7 +94,12 @@ def settings_of(corpus: Path, steps: int) -> TrainConfig:
         ),
         discriminator=DiscriminatorConfig(width=8, crop_steps=8),
         method=MethodConfig(
-            name=MethodName.professor_forcing, start_step=2, interval=2, ramp_steps=4, gate_low=0.0
+            name=MethodName.professor_forcing,
+            weight=0.05,
+            start_step=2,
+            interval=2,
+            ramp_steps=4,
+            gate_low=0.0,
         ),
         freerun=FreerunConfig(every=4, ahead=2, pool_size=6, batch_size=4),
         trainer=TrainerConfig(

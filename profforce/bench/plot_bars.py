@@ -7,7 +7,12 @@ from profforce.bench.report import YARDSTICK, Report, Row, case_name, number
 
 BAR_INCHES, PANEL_INCHES = 0.32, 4.2
 OURS, OTHERS = "#1b6ca8", "#9aa5b1"
-METHODS = {"teacher_forcing": "#9aa5b1", "professor_forcing": "#1b6ca8", "through_time": "#d1495b"}
+METHODS = {
+    "teacher_forcing": "#9aa5b1",
+    "professor_forcing": "#1b6ca8",
+    "adversarial": "#e0a030",
+    "through_time": "#d1495b",
+}
 """Colours of ways to train, by the beginning of a form's name."""
 BASELINE = "teacher_forcing"
 

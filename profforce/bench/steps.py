@@ -13,7 +13,13 @@ from enum import Enum
 
 import torch
 
-from profforce.config import BenchConfig, BenchDtype, TrainConfig, TrainingBenchConfig
+from profforce.config import (
+    BenchConfig,
+    BenchDtype,
+    MethodConfig,
+    TrainConfig,
+    TrainingBenchConfig,
+)
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
@@ -30,6 +36,8 @@ from profforce.training.step import FreeTexts, differentiate, professor_forcing_
 
 SEGMENT_STEPS, RECOMPUTE_STEPS = 16, 8
 """Where ``trainer.segment_steps`` and ``method.recompute_steps`` are not set."""
+JUDGED_WEIGHT = 0.05
+"""C_f where the run has no discriminator."""
 NEVER_STOP = 0.999999
 """Stop threshold that an untrained model does not reach, so that free runs have given lengths."""
 
@@ -72,12 +80,21 @@ class StepKind:
 
     free: Free
     """On which self-made utterances it trains beside the recordings."""
+    judged: bool = False
+    """By a discriminator alone, whatever the run's method is."""
     gate_open: bool = True
-    """The discriminator's gradient reaches the model."""
+    """Its gradient reaches the model."""
     recompute: bool = False
     """``trainer.recompute_activations``, and ``method.recompute_steps`` through time."""
     segments: bool = False
     """``trainer.segment_steps``"""
+
+    def method_of(self, method: MethodConfig) -> MethodConfig:
+        """That of a run as this step takes it."""
+        if not self.judged:
+            return method
+        weight = method.weight or JUDGED_WEIGHT
+        return replace(method, weight=weight, imitation_weight=0.0, attention_weight=0.0)
 
 
 def problem_with(kind: StepKind, config: TrainConfig, device: torch.device) -> str | None:
@@ -137,10 +154,11 @@ class TrainingSteps:
             real: recordings.
             made: generated utterances, or texts to speak; None for teacher forcing.
         """
-        state, method, config = self.state, self.config.method, self.config
+        state, method = self.state, kind.method_of(self.config.method)
         if kind.recompute:
             every = method.recompute_steps or RECOMPUTE_STEPS
-            config = replace(config, method=replace(method, recompute_steps=every))
+            method = replace(method, recompute_steps=every)
+        config = replace(self.config, method=method)
         weights = Gates(method, float(kind.gate_open)).weights(sys.maxsize)
         state.model.recompute_activations = kind.recompute
         state.model.segment_steps = self.segment_steps if kind.segments else None

@@ -4,10 +4,10 @@ The model, its loss weights and its batches are those of ``profforce train`` wit
 overrides (``experiment=demo`` unless another is named). Forms:
 
 - ``teacher_forcing``: one pass over the recordings;
-- ``professor_forcing``: another over self-made utterances that lie in the pool already, with the
-  discriminator's gradient and its own step (gate open);
-- ``professor_forcing_shut``: the same while the discriminator is not good enough for its gradient
-  to reach the model;
+- ``professor_forcing``: another over self-made utterances that lie in the pool already, learning as
+  the run's method says (from the expert);
+- ``adversarial``: the same from a discriminator instead, with its gradient and its own step;
+- ``adversarial_shut``: while it is not good enough for its gradient to reach the model;
 - ``through_time``: the model speaks within the step, frame by frame, and the discriminator's
   gradient goes back through all of it (``method=through_time``);
 - each of these with ``_recompute``: ``trainer.recompute_activations=true``, and through time
@@ -53,11 +53,12 @@ KINDS = {
     "teacher_forcing_recompute": StepKind(Free.none, recompute=True),
     "teacher_forcing_segments": StepKind(Free.none, segments=True),
     "professor_forcing": StepKind(Free.pool),
-    "professor_forcing_shut": StepKind(Free.pool, gate_open=False),
     "professor_forcing_recompute": StepKind(Free.pool, recompute=True),
     "professor_forcing_segments": StepKind(Free.pool, segments=True),
-    "through_time": StepKind(Free.within),
-    "through_time_recompute": StepKind(Free.within, recompute=True),
+    "adversarial": StepKind(Free.pool, judged=True),
+    "adversarial_shut": StepKind(Free.pool, judged=True, gate_open=False),
+    "through_time": StepKind(Free.within, judged=True),
+    "through_time_recompute": StepKind(Free.within, judged=True, recompute=True),
 }
 
 
@@ -104,7 +105,7 @@ class TrainSuite:
             Free.within: steps.state.texts_to_speak(steps.state.choose_texts(0), 0),
         }
         # the optimizers' states are made here
-        steps.take(KINDS["professor_forcing"], steps.batch([0]), made[Free.pool])
+        steps.take(KINDS["adversarial"], steps.batch([0]), made[Free.pool])
         return {
             name: Form(partial(steps.take, KINDS[name], real, made[KINDS[name].free]))
             for name in names

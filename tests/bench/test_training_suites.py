@@ -154,22 +154,24 @@ def test_every_way_to_step_does_what_its_name_says(
         return professor_forcing_step(model, judge, control, real, made, **settings)
 
     monkeypatch.setattr(module, "professor_forcing_step", spy)
-    method = MethodConfig(MethodName.professor_forcing, weight=0.3, interval=1)
+    method = MethodConfig(MethodName.professor_forcing, weight=0.3, imitation_weight=0.7)
     settings = TrainingBenchConfig(suite="train", training=replace(training, method=method))
     case = {"B": 2, "T": 40, "S": 5}
     forms = find_suite("train").forms(list(train.KINDS), case, settings, CPU)
     seen.clear()
     for form in forms.values():
         form.run()
-    none, on, nothing = ForcingWeights(), ForcingWeights(free=0.3), type(None)
+    nothing, on = type(None), ForcingWeights(free=0.3, imitation=0.7)
+    judged, none = ForcingWeights(free=0.3), ForcingWeights()
     assert dict(zip(forms, seen, strict=True)) == {
         "teacher_forcing": (nothing, on, False, None, None),
         "professor_forcing": (PoolBatch, on, False, None, None),
-        "professor_forcing_shut": (PoolBatch, none, False, None, None),
-        "through_time": (FreeTexts, on, False, None, None),
+        "adversarial": (PoolBatch, judged, False, None, None),
+        "adversarial_shut": (PoolBatch, none, False, None, None),
+        "through_time": (FreeTexts, judged, False, None, None),
         "teacher_forcing_recompute": (nothing, on, True, 8, None),
         "professor_forcing_recompute": (PoolBatch, on, True, 8, None),
-        "through_time_recompute": (FreeTexts, on, True, 8, None),
+        "through_time_recompute": (FreeTexts, judged, True, 8, None),
         "teacher_forcing_segments": (nothing, on, False, None, 16),
         "professor_forcing_segments": (PoolBatch, on, False, None, 16),
     }
@@ -185,7 +187,10 @@ def test_steps_change_model_and_discriminator(training: TrainConfig) -> None:
     weights, told = weights_of(steps), judge()
     steps.take(StepKind(Free.none), steps.batch([0, 1]), None)
     assert not torch.equal(weights, weights_of(steps)) and torch.equal(told, judge())
-    steps.take(StepKind(Free.pool), steps.batch([0, 1]), pool)
+    weights = weights_of(steps)
+    steps.take(StepKind(Free.pool), steps.batch([0, 1]), pool)  # as the run's method: no judge
+    assert not torch.equal(weights, weights_of(steps)) and torch.equal(told, judge())
+    steps.take(StepKind(Free.pool, judged=True), steps.batch([0, 1]), pool)
     assert not torch.equal(told, judge())
     assert all(p.grad is None for p in steps.state.model.parameters())
 

@@ -64,8 +64,9 @@ def config(data: DataConfig) -> TrainConfig:
         discriminator=DiscriminatorConfig(width=8, crop_steps=8),
         method=MethodConfig(
             name=MethodName.professor_forcing,
+            weight=0.05,
+            imitation_weight=0.5,
             start_step=2,
-            interval=1,
             ramp_steps=2,
             gate_low=0.0,
             gate_high=1.0,

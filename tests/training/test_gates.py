@@ -7,7 +7,7 @@ from profforce.training.gates import ForcingWeights, Gates
 
 
 def gates(accuracy: float, **changes: float) -> Gates:
-    settings = {"start_step": 10, "ramp_steps": 4, "interval": 1, **changes}
+    settings = {"start_step": 10, "ramp_steps": 4, "imitation_weight": 0.0, **changes}
     return Gates(MethodConfig(weight=0.2, teacher_weight=0.1, **settings), accuracy)
 
 

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def through_time(config: TrainConfig) -> TrainConfig:
-    method = replace(config.method, name=MethodName.through_time)
+    method = replace(config.method, name=MethodName.through_time, imitation_weight=0.0)
     freerun = replace(config.freerun, max_length_ratio=0.5)  # short runs, for speed
     return replace(config, method=method, freerun=freerun)
 
