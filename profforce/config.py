@@ -516,7 +516,7 @@ class FreerunConfig:
     every: int = 25
     """N: optimizer steps between refreshes of the sample pool."""
     pool_size: int = 256
-    """G: utterances generated at once."""
+    """G: utterances generated at once, by all processes together."""
     batch_size: int | None = None
     """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: their pass,
     with the gradients of that over the recordings beside it, then needs no more memory."""
@@ -552,11 +552,12 @@ class TrainerConfig:
     precision: TrainerPrecision = TrainerPrecision.float32
     """Of the matrix products; float16 with a scaled loss. Free runs: ``freerun.precision``."""
     batch_size: int = 32
+    """Utterances a batch, in each process."""
     max_frames: int | None = None
     """Budget of a batch in mel frames, padding included; ``batch_size`` is then the most
     utterances. A longer utterance is a batch of its own: ``data.max_seconds`` keeps it out."""
     accumulate: int = 1
-    """Batches whose gradients are summed before one optimizer step."""
+    """Batches of each process whose gradients are summed before one optimizer step."""
     lr: float = 1e-3
     min_lr: float = 1e-5
     warmup_steps: int = 1000
