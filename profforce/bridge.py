@@ -147,8 +147,11 @@ def launch(
         UserError: as :func:`compose`; also a resumed folder that is no run, a folder that holds
             another run already, and one that cannot be made.
     """
-    if together is not None and how.show is None and jobs.started_by_torchrun():
-        return _launch_together(name, together, _checked(overrides), how)
+    if together is not None and jobs.started_by_torchrun():
+        if how.show is None:
+            return _launch_together(name, together, _checked(overrides), how)
+        if jobs.rank():  # one process shows the settings
+            return None
     return _launch_alone(name, task, _checked(overrides), how)
 
 

@@ -171,6 +171,18 @@ def test_a_sweep_under_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         launch("train", never, [], Launch(multirun=True), together=never)
 
 
+def test_of_several_processes_one_shows_the_settings(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    shown = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        launch("train", never, [], Launch(show="job"), together=never)
+        shown.append(capfd.readouterr().out)
+    assert "batch_size" in shown[0] and shown[1] == ""
+
+
 @pytest.mark.parametrize("value", ["''", "'  '"])
 def test_a_run_without_a_folder_is_refused(in_tmp: Path, value: str) -> None:
     with pytest.raises(UserError, match=r"hydra\.run\.dir: a run needs a folder; got"):

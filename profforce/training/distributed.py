@@ -209,6 +209,13 @@ def joined(device: str, timeout_minutes: float) -> Iterator[Team]:
         ) from err
     group = None
     if local_device(device).startswith("cuda"):
+        if not dist.is_nccl_available():
+            raise UserError(
+                "this PyTorch has no NCCL, by which GPUs talk",
+                where="device",
+                got=device,
+                remedy="use device=cpu, or one process",
+            )
         torch.cuda.set_device(local_device(device))
         group = dist.new_group(backend="nccl", timeout=limit)
     yield Team(rank, size, group, timeout_minutes)
@@ -226,6 +233,13 @@ def local_device(device: str) -> str:
     )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "mps":
+        raise UserError(
+            "several processes need CPUs or CUDA",
+            where="device",
+            got=device,
+            remedy="use device=cpu, or one process",
+        )
     if not device.startswith("cuda"):
         return device
     if device != "cuda" and here > 1:

@@ -187,6 +187,8 @@ def test_each_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_device("cpu") == "cpu"
     with pytest.raises(UserError, match="one GPU for several processes; got cuda:0"):
         local_device("cuda:0")
+    with pytest.raises(UserError, match="several processes need CPUs or CUDA; got mps"):
+        local_device("mps")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     with pytest.raises(UserError, match="3 processes on a machine with 2"):
         local_device("cuda")
