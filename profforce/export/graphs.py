@@ -9,26 +9,26 @@ K head width, P prenet layers, W prenet width, G guided heads, t steps done.
 
 import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from profforce.errors import UserError
 from profforce.kernels.state import EPS, LinearState, resolve_feature_map
-from profforce.models.mirror import Mirror, MirrorState
+from profforce.models.mirror import Mirror
+from profforce.models.mirror_state import MirrorState
 from profforce.models.transformer import TransformerTTS
 from profforce.models.tts import TTSModel
 from profforce.nn.attention import (
-    CrossAttention,
     KeyValueCache,
     LinearSelfAttention,
     Memory,
-    SelfAttention,
     SoftmaxSelfAttention,
 )
-from profforce.nn.blocks import BlockState, DecoderBlock
+from profforce.nn.blocks import DecoderBlock
 from profforce.nn.masks import length_mask
 from profforce.nn.noise import PrenetNoise
 from profforce.nn.positions import ScaledPositions
@@ -50,6 +50,10 @@ class _LinearStep(LinearSelfAttention):
 class _SoftmaxStep(SoftmaxSelfAttention):
     """Softmax attention whose cache grows."""
 
+    def init_state(self, batch: int, max_steps: int, like: Tensor) -> KeyValueCache:
+        """See :class:`SelfAttention`; without any step."""
+        return super().init_state(batch, 0, like)
+
     def step(
         self, x: Tensor, state: KeyValueCache, t: int | Tensor
     ) -> tuple[Tensor, KeyValueCache]:
@@ -69,7 +73,8 @@ class StateSpec:
 
     name: str
     shape: tuple[int | str, ...]
-    """``batch`` and ``steps`` in place of numbers that are not the same in every step."""
+    """``batch``, ``symbols`` and ``steps`` in place of numbers that are not always the same."""
+    dtype: str
 
 
 class _GivenNoise(PrenetNoise):
@@ -89,8 +94,8 @@ def exportable(model: TTSModel) -> TransformerTTS:
     """A copy of ``model`` in evaluation mode whose steps can be traced.
 
     Raises:
-        UserError: for another network, a self-attention or a block that is none of profforce's own,
-            and for what counts its own place.
+        UserError: for another network, and a self-attention or a block that is none of profforce's
+            own.
     """
     if not isinstance(model, TransformerTTS):
         raise UserError(
@@ -110,35 +115,46 @@ def exportable(model: TTSModel) -> TransformerTTS:
                 expected="model.attention=linear or softmax",
             )
         odd.__class__ = _STEPS[type(odd)]
-    _refuse_places(model)
     return model
 
 
-def _refuse_places(model: TransformerTTS) -> None:
-    odd = [type(block.cross) for block in model.decoder if type(block.cross) is not CrossAttention]
-    if odd or model.recent_steps is not None:
-        raise UserError(
-            "this model has no ONNX form",
-            where="the decoder",
-            got=odd[0].__name__ if odd else "RecentSteps",
-            expected="model.cross_attention=content and model.positions=absolute",
-        )
+def _states(state: MirrorState) -> Any:
+    """What a step hands on, beside frames."""
+    return state.layers, state.recent
+
+
+def _leaves(value: Any) -> list[Tensor]:
+    """The tensors of nested tuples, in order."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, Tensor) else [x for part in value for x in _leaves(part)]
+
+
+def _filled(like: Any, leaves: Iterator[Tensor]) -> Any:
+    """Tuples nested as in ``like``, of other tensors."""
+    if like is None or isinstance(like, Tensor):
+        return None if like is None else next(leaves)
+    parts = [_filled(part, leaves) for part in like]
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
 def state_specs(model: TransformerTTS) -> list[StateSpec]:
-    """The states of all layers in the order of the step's inputs and outputs; zero at first."""
-    config = model.config
-    heads, width = config.num_heads, config.width // config.num_heads
+    """The states in the order of the step's inputs and outputs; zeros before the first step."""
+    starts = [_start(model, batch, symbols) for batch, symbols in ((2, 7), (3, 5))]
+    names = {(2, 3): "batch", (7, 5): "symbols", (0, 0): "steps"}
     specs = []
-    for number, block in enumerate(model.decoder):
-        if isinstance(block.attention, LinearSelfAttention):
-            specs.append(StateSpec(f"state_s_{number}", ("batch", heads, width, width)))
-            specs.append(StateSpec(f"state_z_{number}", ("batch", heads, width)))
-        else:
-            for part in "kv":
-                shape = ("batch", heads, "steps", width)
-                specs.append(StateSpec(f"state_{part}_{number}", shape))
+    pairs = zip(*(_leaves(_states(start)) for start in starts), strict=True)
+    for number, (one, other) in enumerate(pairs):
+        assert not one.any(), "a state that is not zero at first"
+        sizes = zip(one.shape, other.shape, strict=True)
+        shape = tuple(names.get(pair, pair[0]) for pair in sizes)
+        specs.append(StateSpec(f"state_{number}", shape, str(one.dtype).removeprefix("torch.")))
     return specs
+
+
+def _start(model: TransformerTTS, batch: int, symbols: int) -> MirrorState:
+    text = torch.ones(batch, symbols, dtype=torch.int64)
+    return Mirror(model).start(text, torch.full((batch,), symbols), 1)
 
 
 def memory_names(model: TransformerTTS) -> list[str]:
@@ -168,6 +184,7 @@ class StepGraph(nn.Module):
     def __init__(self, model: TransformerTTS) -> None:
         super().__init__()
         self.model = model
+        self.like = _states(_start(model, 2, 7))
         rates = torch.arange(0, model.config.width, 2, dtype=torch.float64)
         rates = torch.exp(rates * (-math.log(1e4) / model.config.width))  # as in nn.positions
         self.register_buffer("rates", rates, persistent=False)
@@ -182,37 +199,36 @@ class StepGraph(nn.Module):
             frames: ``[B, R * M]``, normalised; zeros before the first.
             kept: ``[B, P, W]`` bool, what the prenet's dropout lets pass.
             mask: ``[B, 1, 1, S]`` of the encoder.
-            rest: the memories, then the states, two a layer each.
+            rest: the memories, two a layer, then the states.
 
         Returns:
             Frames ``[B, R * M]``, stop probability ``[B, R]``, alignments ``[B, G, S]``, and the
             states after the step.
         """
-        layers, decoder = len(self.model.decoder), self.model.decoder_positions
-        assert isinstance(decoder, ScaledPositions)
-        pairs = list(zip(rest[::2], rest[1::2], strict=True))
-        memories = tuple(Memory(k, v, mask) for k, v in pairs[:layers])
-        angles = step.double() * self.rates  # type: ignore[operator]
-        waves = torch.stack([angles.sin(), angles.cos()], -1).flatten().float()
+        count = 2 * len(self.model.decoder)
+        pairs = zip(rest[:count:2], rest[1:count:2], strict=True)
+        layers, recent = _filled(self.like, iter(rest[count:]))
         state = MirrorState(
             t=0,
             frames=frames,
-            layers=tuple(
-                _state(*each) for each in zip(self.model.decoder, pairs[layers:], strict=True)
-            ),
-            memories=memories,
-            positions=(decoder.alpha * waves)[None],
+            layers=layers,
+            memories=tuple(Memory(k, v, mask) for k, v in pairs),
+            positions=self._positions(step),
             noise=_GivenNoise(kept),
+            recent=recent,
         )
         out, after = Mirror(self.model).step(state)
-        states = [tensor for layer in after.layers for tensor in layer.attention]
+        states = _leaves(_states(after))
         return (after.frames, out.stop_logits.sigmoid(), out.alignments, *states)
 
-
-def _state(block: Any, pair: tuple[Tensor, Tensor]) -> BlockState:
-    attention: SelfAttention = block.attention
-    kind = LinearState if isinstance(attention, LinearSelfAttention) else KeyValueCache
-    return BlockState(kind(*pair), ())
+    def _positions(self, step: Tensor) -> Tensor | None:
+        """``[1, D]``: the row of :meth:`ScaledPositions.table` for this step alone."""
+        positions = self.model.decoder_positions
+        if not isinstance(positions, ScaledPositions):
+            return None
+        angles = step.double() * cast(Tensor, self.rates)
+        waves = torch.stack([angles.sin(), angles.cos()], -1).flatten().float()
+        return (positions.alpha * waves)[None]
 
 
 class PostnetGraph(nn.Module):

@@ -115,7 +115,7 @@ class OnnxVoice:
         rows = _Rows([self._limits(len(text)) for text in texts], self.meta)
         who = np.array(identities or [self.identity(text) for text in texts], dtype=np.int64)
         memory = self._encode(texts, speakers)
-        states = self._first_states(len(texts))
+        states = self._first_states(len(texts), max(map(len, texts)))
         frames = np.zeros((len(texts), rows.frames_a_step * self.meta["mel"]["num_mels"]), "f4")
         step, kept = 0, np.zeros(0, bool)
         while rows.running(step):
@@ -167,10 +167,10 @@ class OnnxVoice:
         feed = {"symbols": symbols, "symbol_lengths": lengths, "speakers": who}
         return dict(zip(self.meta["memories"], self._run("encoder", feed), strict=True))
 
-    def _first_states(self, batch: int) -> dict[str, Any]:
-        sizes = {"batch": batch, "steps": 0}
+    def _first_states(self, batch: int, symbols: int) -> dict[str, Any]:
+        sizes = {"batch": batch, "symbols": symbols, "steps": 0}
         return {
-            state["name"]: np.zeros([sizes.get(n, n) for n in state["shape"]], np.float32)
+            state["name"]: np.zeros([sizes.get(n, n) for n in state["shape"]], state["dtype"])
             for state in self.meta["states"]
         }
 

@@ -154,7 +154,7 @@ def write_graphs(model: TransformerTTS, folder: Path) -> None:
         "kept": torch.ones(2, config.prenet_layers, config.prenet_width, dtype=torch.bool),
         "mask": mask,
         **dict(zip(memories, pairs, strict=True)),
-        **{spec.name: torch.zeros(_sizes(spec, 2, 3)) for spec in states},
+        **{spec.name: _example(spec) for spec in states},
     }
     axes |= {"frames": {0: "batch"}, "kept": {0: "batch"}, "mask": {0: "batch", 3: "symbols"}}
     axes |= {name: {0: "batch", 2: "symbols"} for name in memories}
@@ -168,9 +168,10 @@ def write_graphs(model: TransformerTTS, folder: Path) -> None:
     _write(PostnetGraph(model), spoken, ["mel"], axes, folder / GRAPHS["postnet"])
 
 
-def _sizes(spec: StateSpec, batch: int, steps: int) -> list[int]:
-    named = {"batch": batch, "steps": steps}
-    return [named[n] if isinstance(n, str) else n for n in spec.shape]
+def _example(spec: StateSpec) -> Tensor:
+    named = {"batch": 2, "symbols": 7, "steps": 3}
+    sizes = [named[n] if isinstance(n, str) else n for n in spec.shape]
+    return torch.zeros(sizes, dtype=getattr(torch, spec.dtype))
 
 
 def _write(

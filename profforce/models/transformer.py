@@ -35,7 +35,7 @@ class TransformerTTS(TTSModel):
         self.embedding = nn.Embedding(num_symbols, width)
         self.speaker = nn.Embedding(config.num_speakers, width) if config.num_speakers else None
         self.encoder_conv = encoder_convolutions(config)
-        relative = config.positions is PositionsKind.relative
+        relative = config.positions == PositionsKind.relative
         self.encoder_positions = NoPositions() if relative else ScaledPositions()
         self.encoder = nn.ModuleList(EncoderBlock(config) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(width)
@@ -116,7 +116,7 @@ class TransformerTTS(TTSModel):
             t=0,
             frames=like.new_zeros(len(symbols), self.config.reduction_factor * self.num_mels),
             layers=tuple(
-                block.init_state(len(symbols), max_steps, like)  # type: ignore[operator]
+                block.init_state(len(symbols), max_steps, symbols.shape[1], like)  # type: ignore[operator]
                 for block in self.decoder
             ),
             memories=tuple(memories),
