@@ -151,7 +151,7 @@ def test_a_stream_of_one_frame_and_of_none() -> None:
 
 
 def test_a_chunk_is_fitted_to_the_audio_before_it() -> None:
-    """Were that not held, or not gone on from, the error at the seams were 1.7 times the whole's."""
+    """If that were not held, or not gone on from, seams would fit the mel 1.7 times as badly."""
     analyse, vocoder = MelSpectrogram(MEL), GriffinLim(MEL, iterations=30)
     mel = analyse(voice(2.0))
     parts = [p for p in in_parts(vocoder.stream(), mel, [6] * (len(mel) // 6)) if len(p)]
