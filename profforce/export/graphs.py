@@ -139,13 +139,22 @@ def _filled(like: Any, leaves: Iterator[Tensor]) -> Any:
 
 
 def state_specs(model: TransformerTTS) -> list[StateSpec]:
-    """The states in the order of the step's inputs and outputs; zeros before the first step."""
+    """The states in the order of the step's inputs and outputs; zeros before the first step.
+
+    Raises :class:`UserError` for one that is not.
+    """
     starts = [_start(model, batch, symbols) for batch, symbols in ((2, 7), (3, 5))]
     names = {(2, 3): "batch", (7, 5): "symbols", (0, 0): "steps"}
     specs = []
     pairs = zip(*(_leaves(_states(start)) for start in starts), strict=True)
     for number, (one, other) in enumerate(pairs):
-        assert not one.any(), "a state that is not zero at first"
+        if one.any():
+            raise UserError(
+                "this model has no ONNX form",
+                where="the decoder",
+                got="a layer whose state does not begin with zeros",
+                remedy="export a model with other attention",
+            )
         sizes = zip(one.shape, other.shape, strict=True)
         shape = tuple(names.get(pair, pair[0]) for pair in sizes)
         specs.append(StateSpec(f"state_{number}", shape, str(one.dtype).removeprefix("torch.")))

@@ -25,7 +25,7 @@ from profforce.config import (
     TextConfig,
 )
 from profforce.errors import UserError
-from profforce.export import write
+from profforce.export import graphs, write
 from profforce.export.onnx_loop import OnnxVoice, kept_by_dropout
 from profforce.models.build import build_model
 from profforce.models.checkpoint import checkpoint_meta, load_model, save_checkpoint
@@ -250,6 +250,16 @@ def test_a_layer_of_ones_own_is_refused_in_one_line(
     err = capfd.readouterr().err.splitlines()
     assert err[-1].startswith("error: decoder layer 1: this layer has no ONNX form; got Odd")
     assert not (tmp_path / "onnx").exists()
+
+
+def test_a_state_that_does_not_begin_with_zeros_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run")
+    model, _ = load_model(run / "checkpoints/step-1", torch.device("cpu"))
+    monkeypatch.setattr(graphs, "_leaves", lambda state: [torch.ones(2, 3)])
+    with pytest.raises(UserError, match="whose state does not begin with zeros"):
+        graphs.state_specs(graphs.exportable(model))
 
 
 def test_another_network_is_refused_in_one_line(
