@@ -54,6 +54,20 @@ class Batch:
         }
         return Batch(ids=self.ids, texts=self.texts, **move)
 
+    def rows(self, rows: Tensor) -> "Batch":
+        """The utterances at ``rows [B']`` int64, with no more padding than they need."""
+        symbol_lengths, mel_lengths = self.symbol_lengths[rows], self.mel_lengths[rows]
+        return Batch(
+            indices=self.indices[rows],
+            ids=[self.ids[row] for row in rows.tolist()],
+            texts=[self.texts[row] for row in rows.tolist()],
+            symbols=self.symbols[rows, : int(symbol_lengths.max())],
+            symbol_lengths=symbol_lengths,
+            mel=self.mel[rows, : int(mel_lengths.max())],
+            mel_lengths=mel_lengths,
+            speakers=self.speakers[rows],
+        )
+
 
 @dataclass(frozen=True)
 class TextBatch:

@@ -31,6 +31,7 @@ from profforce.training.faults import (
 )
 from profforce.training.gap import Reading, Scorer, fixed_sentences, measure_gap
 from profforce.training.logs import LogReporter, Pace, Report, Reporter, RunLog
+from profforce.training.memory import OutOfRoomError, Room
 from profforce.training.optim import clip_gradients
 from profforce.training.plan import Part, own_batches, plan_step
 from profforce.training.pool import PoolBatch
@@ -187,6 +188,7 @@ class _Loop:
         self.forced: dict[str, torch.Tensor] = {}
         """The last such scalars since the last log line: they need not come with every step."""
         self.sampler = build_sampler(state.corpus.train, self.config)
+        self.room = Room(state, run_dir)
 
     def run(self, flag: StopFlag) -> None:
         """Train until the last step, the time limit or a signal; the end is always saved."""
@@ -251,13 +253,16 @@ class _Loop:
         began = time.perf_counter()
         self._refresh_pool()
         state.model.train()
-        parts: list[dict[str, torch.Tensor]] = []
-        ids: list[str] = []
-        for part in plan_step(state, self.sampler):
-            batch = next(batches)
-            ids += batch.ids
-            torch.manual_seed(derived_seed(self.config.seed, "step", part.number))
-            parts.append(differentiate(self._losses(batch, part), state.scale))
+        before = state.batches_drawn, state.pool.draws
+        work = [(part, next(batches)) for part in plan_step(state, self.sampler)]
+        try:
+            parts = self.room.gradients(work, self._gradients)
+        except OutOfRoomError:
+            state.batches_drawn, state.pool.draws = before  # the step is still to be done
+            if self.team.size == 1:
+                self._save()
+            raise
+        ids = [name for _, batch in work for name in batch.ids]
         scalars = self._summed(parts)
         self.team.sum_gradients((state.model, state.judges))
         state.scale.take_out((state.optimizer, state.judge_optimizer))
@@ -278,15 +283,23 @@ class _Loop:
 
     def _summed(self, parts: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Scalars of the whole step, of which each part has its share."""
-        names = sorted(parts[0])
-        own = torch.stack([torch.stack([p[name].float() for name in names]) for p in parts]).sum(0)
+        names = sorted({name for part in parts for name in part})
+        zero = parts[0]["loss/total"].new_zeros(())  # of half a batch without a free run
+        rows = [torch.stack([p.get(name, zero).float() for name in names]) for p in parts]
+        own = torch.stack(rows).sum(0)
         return dict(zip(names, self.team.summed(own, "the losses"), strict=True))
+
+    def _gradients(self, batch: Batch, part: Part) -> dict[str, torch.Tensor]:
+        torch.manual_seed(derived_seed(self.config.seed, "step", part.number))
+        return differentiate(self._losses(batch, part), self.state.scale)
 
     def _losses(self, batch: Batch, part: Part) -> Iterator[StepLoss]:
         state, config, number = self.state, self.config, part.number
         batch = batch.to(self.device)
         pool: PoolBatch | FreeTexts | None = None
-        if state.forces and config.method.name == MethodName.through_time:
+        if not part.free:  # half a batch of one free run
+            pool = None
+        elif state.forces and config.method.name == MethodName.through_time:
             pool = state.texts_to_speak(part.free, number)
         elif state.forces:
             pool = state.pool.batch(part.free, self.device)
@@ -318,6 +331,8 @@ class _Loop:
         epoch = state.batches_drawn // len(self.sampler)
         values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
         values["loss/skipped"] = state.skips.total
+        if self.room.halved_steps:
+            values["mem/halved_steps"] = self.room.halved_steps
         if state.scale.is_used:
             values |= {"loss/scale": state.scale.value, "loss/overflows": state.scale.overflows}
         values["time/epoch"] = epoch

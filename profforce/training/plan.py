@@ -39,7 +39,7 @@ def plan_step(state: TrainState, sampler: BucketSampler) -> list[Part]:
     numbers = range(first, first + state.config.trainer.accumulate * team.size)
     free = [_said_alone(state, number) for number in numbers]
     pairs = zip(numbers, free, strict=True)
-    counts = [_counts(state, sampler.batch(number), said) for number, said in pairs]
+    counts = [counts_of(state, sampler.batch(number), said) for number, said in pairs]
     state.batches_drawn += len(numbers)
     parts = list(map(Part, numbers, free, divided(counts)))
     return parts[team.rank :: team.size]
@@ -53,7 +53,8 @@ def _said_alone(state: TrainState, number: int) -> list[int]:
     return state.pool.choose(state.config.pool_batch_size, state.config.pool_max_frames)
 
 
-def _counts(state: TrainState, positions: list[int], free: list[int]) -> Shares:
+def counts_of(state: TrainState, positions: list[int], free: list[int]) -> Shares:
+    """What a batch of these utterances of the corpus counts, with what is said by the model."""
     corpus = state.corpus.train
     if free and state.config.method.name == MethodName.professor_forcing:
         free_frames = state.pool.num_frames(free)

@@ -1,5 +1,6 @@
 """What a person looks at and listens to during training: free-running beside teacher-forced."""
 
+import logging
 from pathlib import Path
 
 import torch
@@ -11,6 +12,10 @@ from profforce.audio.vocoder import build_vocoder
 from profforce.config import VocoderKind
 from profforce.data.corpus import Corpus
 from profforce.training.gap import Reading, alignment_of
+
+BOARD_MIB = 512
+"""Size of the TensorBoard files from which they get scalars alone: some 250 readings."""
+log = logging.getLogger(__name__)
 
 
 def show_reading(
@@ -27,6 +32,9 @@ def show_reading(
         factor: R, mel frames a decoder step.
     """
     vocoder = build_vocoder(VocoderKind.griffin_lim, corpus.mel)
+    roomy = board_has_room(board, run_dir)
+    if not roomy:
+        log.info("TensorBoard has its share of sounds: those of step %d lie in samples/ only", step)
     folder = run_dir / "samples" / f"step-{step}"
     folder.mkdir(parents=True, exist_ok=True)
     rate = corpus.mel.sample_rate
@@ -35,7 +43,8 @@ def show_reading(
         for behaviour in pair:
             audio = vocoder(torch.as_tensor(behaviour.mel))
             write_audio(folder / f"{i}-{behaviour.name}.wav", audio, rate)
-            board.add_audio(f"{i}/{behaviour.name}", audio.clamp(-1, 1)[None], step, rate)
+            if roomy:
+                board.add_audio(f"{i}/{behaviour.name}", audio.clamp(-1, 1)[None], step, rate)
         symbols = reading.batch.symbols[i, : int(reading.batch.symbol_lengths[i])].tolist()
         figure = draw_comparison(
             *pair,
@@ -45,7 +54,15 @@ def show_reading(
             reduction_factor=factor,
         )
         save_figure(figure, folder / f"{i}.png")
-        board.add_figure(f"{i}/comparison", figure, step, close=False)
+        if roomy:
+            board.add_figure(f"{i}/comparison", figure, step, close=False)
+
+
+def board_has_room(board: SummaryWriter, run_dir: Path) -> bool:
+    """Whether the run's TensorBoard files may take more than scalars."""
+    board.flush()
+    size = sum(file.stat().st_size for file in (run_dir / "tb").glob("events.*"))
+    return size < BOARD_MIB * 2**20
 
 
 def behaviours(reading: Reading, i: int, factor: int) -> tuple[Behaviour, Behaviour]:
