@@ -5,19 +5,22 @@ import os
 import signal
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from profforce.config import MethodConfig, MethodName, ModelKind, TrainConfig
+from profforce.config import MethodConfig, MethodName, ModelKind, TrainConfig, TrainerPrecision
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.models.tacotron2 import Tacotron2
+from profforce.nn.noise import PrenetNoise
 from profforce.training.gap import fixed_sentences, measure_gap
 from profforce.training.logs import Report
 from profforce.training.loop import train
+from profforce.training.passes import teacher_forced
 from profforce.training.state import TrainState
 from profforce.training.transfer import init_from
 
@@ -51,10 +54,12 @@ def weights_of(run: Path) -> dict[str, Tensor]:
 def test_professor_forcing_trains_and_resumes_to_the_bit(
     recurrent: TrainConfig, tmp_path: Path
 ) -> None:
-    config = with_method(recurrent, imitation_weight=1.0, attention_weight=0.5)
+    config = with_method(recurrent, weight=0.05, imitation_weight=1.0, attention_weight=0.5)
+    trainer = replace(config.trainer, steps=7, evaluate_every=7, checkpoint_every=7)
+    config = replace(config, trainer=trainer)
     train(config, tmp_path / "whole")
     with pytest.raises(SystemExit):
-        train(config, tmp_path / "parts", report=stop_at(7))  # type: ignore[arg-type]
+        train(config, tmp_path / "parts", report=stop_at(4))  # type: ignore[arg-type]
     train(config, tmp_path / "parts", resume=True)
     whole, parts = (find_checkpoint(tmp_path / name, "last") for name in ("whole", "parts"))
     a, b = weights_of(whole), weights_of(parts)
@@ -71,17 +76,18 @@ def test_professor_forcing_trains_and_resumes_to_the_bit(
 @pytest.mark.parametrize(
     "method",
     [
-        MethodConfig(),
-        MethodConfig(name=MethodName.professor_forcing, teacher_weight=0.1, matching_weight=0.1),
-        MethodConfig(name=MethodName.professor_forcing, imitation_weight=1.0, attention_weight=1.0),
+        {"name": MethodName.teacher_forcing},
+        {"weight": 0.1, "teacher_weight": 0.1, "matching_weight": 0.1, "imitation_weight": 0.0},
+        {"weight": 0.0, "imitation_weight": 1.0, "attention_weight": 1.0},
     ],
     ids=["teacher_forcing", "adversary", "imitation"],
 )
 def test_every_parameter_learns(
-    recurrent: TrainConfig, tmp_path: Path, method: MethodConfig, corpus: Corpus
+    recurrent: TrainConfig, tmp_path: Path, method: dict[str, Any], corpus: Corpus
 ) -> None:
-    settings = replace(method, start_step=0, interval=1, ramp_steps=0, gate_low=0.0, gate_high=1.0)
     trainer = replace(recurrent.trainer, steps=2, evaluate_every=2, checkpoint_every=2)
+    always = {"start_step": 0, "interval": 1, "ramp_steps": 0, "gate_low": 0.0, "gate_high": 1.0}
+    settings = MethodConfig(**{"name": MethodName.professor_forcing, **always, **method})
     config = replace(recurrent, method=settings, trainer=trainer)
     train(config, tmp_path / "run")
     fresh = TrainState(config, corpus, CPU).model.state_dict()
@@ -90,6 +96,25 @@ def test_every_parameter_learns(
     )["model"]
     same = [name for name in fresh if torch.equal(fresh[name], learned[name])]
     assert same == []
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_half_precision_keeps_the_recurrence_exact(
+    recurrent: TrainConfig, corpus: Corpus, half: str
+) -> None:
+    trainer = replace(recurrent.trainer, precision=TrainerPrecision(half), input_noise=0.0)
+    model = replace(recurrent.model, dropout=0.0, encoder_conv_layers=0, prenet_dropout=0.0)
+    state = TrainState(replace(recurrent, trainer=trainer, model=model), corpus, CPU)
+    state.set_mel_statistics()
+    batch = fixed_sentences(corpus.valid, 2)
+    noise = PrenetNoise(0, torch.arange(2))
+    truth = teacher_forced(state.model.eval(), batch, noise)
+    passed = teacher_forced(state.model.train(), batch, noise)
+    assert passed.mel.dtype == torch.float32
+    assert torch.equal(passed.hidden, truth.hidden)  # half would be off by a thousandth
+    assert torch.equal(passed.alignments, truth.alignments)
+    assert not torch.equal(passed.mel, truth.mel)  # the postnet's convolutions are in half
+    torch.testing.assert_close(passed.mel, truth.mel, rtol=0.05, atol=0.05)
 
 
 def test_the_gap_meter_reads_it(recurrent: TrainConfig, corpus: Corpus) -> None:
@@ -122,7 +147,8 @@ def test_what_the_network_cannot_do_is_refused_before_the_first_step(
     recurrent: TrainConfig, corpus: Corpus
 ) -> None:
     with pytest.raises(UserError, match=r"use method=professor_forcing"):
-        TrainState(with_method(recurrent, name=MethodName.through_time), corpus, CPU)
+        through = with_method(recurrent, name=MethodName.through_time, imitation_weight=0.0)
+        TrainState(through, corpus, CPU)
     segments = replace(recurrent.trainer, segment_steps=4)
     with pytest.raises(UserError, match=r"trainer.recompute_activations=true"):
         TrainState(replace(recurrent, trainer=segments), corpus, CPU)
