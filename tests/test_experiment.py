@@ -78,7 +78,7 @@ def test_recipes_are_compared_and_what_is_done_is_kept(
     assert summary["recipes"]["start"]["steps"] == 0 < summary["recipes"]["conv"]["steps"]
     assert 0.6 <= summary["recipes"]["conv"]["used_s"] < 10
     for recipe in summary["recipes"].values():
-        assert set(recipe["exams"]) == {"in_length", "longer"}
+        assert set(recipe["exams"]) == {"in_length", "longer", "seen"}
     assert "difference to conv" in (out / "results.md").read_text()
     assert (out / "results.png").stat().st_size > 1000
     before = {path: path.stat().st_mtime_ns for path in (out / "jobs").iterdir()}
@@ -87,6 +87,8 @@ def test_recipes_are_compared_and_what_is_done_is_kept(
     assert experiment.main(words) == 0
     assert "2 of 2 jobs are done" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in (out / "jobs").iterdir()} == before
+    assert experiment.main([*words, "--start-only"]) == 0
+    assert "1 of 1 jobs are done" in capfd.readouterr().err
     assert experiment.main([*words, "--texts", "3"]) == 1
     assert "another --out" in capfd.readouterr().err
 

@@ -101,7 +101,7 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
         (name, overrides, seed, 60 * options.minutes)
         for seed in options.seeds
         for name, overrides in recipes
-        if not options.only or name in options.only
+        if (not options.only or name in options.only) and not options.start_only
     ]
     jobs = []
     for name, overrides, seed, seconds in wanted:
@@ -218,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--texts", type=int, default=60, help="of each exam (default: %(default)s)")
     parser.add_argument("--joined", type=int, default=2, help="texts in one of the longer exam")
     parser.add_argument("--only", nargs="+", help="names of recipes")
+    parser.add_argument("--start-only", action="store_true", help="examine the start, no recipe")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once, one thread each")
     return parser
 

@@ -21,7 +21,7 @@ from profforce.bridge import saved_settings
 from profforce.config import DataKind, TrainConfig
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.errors import UserError
-from profforce.evaluation.exam import Exam, corpus_exams, synthetic_exams
+from profforce.evaluation.exam import Exam, corpus_exams, seen_exam, synthetic_exams
 from profforce.evaluation.letters import letter_templates
 from profforce.evaluation.measure import Row, examine
 from profforce.models.checkpoint import find_checkpoint, load_meta, load_model, load_train_state
@@ -182,9 +182,11 @@ def train_for(job: Job, config: TrainConfig, run_dir: Path) -> Budget:
 
 def exams_for(job: Job, config: TrainConfig, corpus: Corpus) -> list[Exam]:
     """The same texts for every recipe and seed."""
-    if config.data.kind is not DataKind.synthetic:
-        return corpus_exams(corpus, num=job.num_texts, joined=job.joined)
-    return synthetic_exams(
+    letters = config.data.kind is DataKind.synthetic
+    seen = seen_exam(corpus, config.mel, num=job.num_texts, letters=letters)
+    if not letters:
+        return [*corpus_exams(corpus, num=job.num_texts, joined=job.joined), seen]
+    unseen = synthetic_exams(
         corpus.tokenizer,
         config.mel,
         trained=config.data.num_utterances,
@@ -192,6 +194,7 @@ def exams_for(job: Job, config: TrainConfig, corpus: Corpus) -> list[Exam]:
         num=job.num_texts,
         joined=job.joined,
     )
+    return [*unseen, seen]
 
 
 def write_whole(path: Path, content: object) -> None:

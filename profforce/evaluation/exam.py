@@ -17,7 +17,7 @@ from profforce.errors import UserError
 from profforce.evaluation.letters import Token, rendered, tokens_of
 from profforce.text.tokenizer import Tokenizer
 
-IN_LENGTH, LONGER = "in_length", "longer"
+IN_LENGTH, LONGER, SEEN = "in_length", "longer", "seen"
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,21 @@ def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
         mels = [torch.cat([item.mel for item in group]) for group in groups]
         exams.append(Exam(LONGER, _batch(corpus.tokenizer, texts, mels), None))
     return exams
+
+
+def seen_exam(corpus: Corpus, mel: MelConfig, *, num: int, letters: bool) -> Exam:
+    """The first ``num`` utterances of training: what fails here is no matter of unknown texts.
+
+    Args:
+        corpus: of the run.
+        mel: of the run.
+        num: utterances, at least one; all there are if there are fewer.
+        letters: whether it is the synthetic corpus, whose letters are known from the sound.
+    """
+    train = corpus.train
+    items = [train[k] for k in range(min(num, len(train)))]
+    said = tuple(tuple(tokens_of(item.text, mel)) for item in items) if letters else None
+    return Exam(SEEN, collate(items), said)
 
 
 def _batch(tokenizer: Tokenizer, texts: Sequence[str], mels: Sequence[Tensor]) -> Batch:

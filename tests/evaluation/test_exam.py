@@ -13,7 +13,15 @@ from profforce.data.prepare import prepare
 from profforce.data.recipes.synthetic import synthetic_texts
 from profforce.errors import UserError
 from profforce.evaluation import measure
-from profforce.evaluation.exam import IN_LENGTH, LONGER, Exam, corpus_exams, synthetic_exams
+from profforce.evaluation.exam import (
+    IN_LENGTH,
+    LONGER,
+    SEEN,
+    Exam,
+    corpus_exams,
+    seen_exam,
+    synthetic_exams,
+)
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
 from profforce.models.transformer import TransformerTTS
@@ -59,6 +67,19 @@ def test_the_truth_of_an_exam_is_what_the_corpus_would_say() -> None:
             assert torch.equal(exam.batch.mel[k, : len(mel)], mel)
             assert int(exam.batch.mel_lengths[k]) == len(mel)
             assert len(exam.tokens[k]) == sum(map(str.isalpha, text))
+
+
+def test_seen_texts_are_those_of_training_with_their_letters_where_known(corpus: Corpus) -> None:
+    exam = seen_exam(corpus, MEL, num=3, letters=True)
+    assert exam.name == SEEN and exam.tokens is not None
+    for k in range(3):
+        item = corpus.train[k]
+        assert exam.batch.texts[k] == item.text
+        assert torch.equal(exam.batch.mel[k, : len(item.mel)], item.mel)
+        said = "".join(token.symbol for token in exam.tokens[k])
+        assert said == "".join(filter(str.isalpha, item.text))
+    everyone = seen_exam(corpus, MEL, num=10**6, letters=False)
+    assert len(everyone.batch) == len(corpus.train) and everyone.tokens is None
 
 
 def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
