@@ -30,6 +30,7 @@ class CrossAttentionKind(StrEnum):
 
     content = "content"
     monotonic = "monotonic"
+    forward = "forward"
 
 
 class PositionsKind(StrEnum):
@@ -297,14 +298,15 @@ class ModelConfig:
     """Decoder self-attention: linear, softmax, or a name given to ``register_self_attention``."""
     feature_map: FeatureMap = FeatureMap.elu
     cross_attention: CrossAttentionKind = CrossAttentionKind.content
-    """monotonic adds a place in the text that only goes forward, so that long texts keep theirs."""
+    """forward: each step goes on from where the last one attended. monotonic: a place in the text
+    that a sum of advances tells. Both keep their place in texts of any length; content may not."""
     positions: PositionsKind = PositionsKind.absolute
     """absolute: sinusoids, which end with the longest text of training. relative: distances in the
     encoder's attention and a convolution over the decoder's last steps, which do not."""
     recent_steps: int = 5
     """Decoder steps that the convolution of positions=relative sees."""
     symbols_per_frame: float = 0.17
-    """Pace that monotonic cross-attention starts training with. English read aloud: 0.17; it need
+    """Pace that forward and monotonic cross-attention start training with. English read aloud: 0.17; it need
     not fit well."""
     width: int = 256
     """D, model width."""

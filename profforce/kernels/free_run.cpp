@@ -37,7 +37,7 @@ struct Run;
 
 struct Scratch {  // of one thread
   std::vector<uint32_t> bundles;
-  std::vector<float> scale, levels, scores, keys, values, unfolded;
+  std::vector<float> scale, levels, scores, keys, values, unfolded, expected;
 };
 
 template <class Type>
@@ -86,6 +86,12 @@ struct Location {  // where in the text a row is: see profforce/nn/monotonic.py
   const float *offset, *log_sigma;  // [H]
 };
 
+struct Walk {  // what the last step attended to: see profforce/nn/forward.py
+  const float* moves;  // dense [B][kMoves], before softmax; null: nothing is expected
+  float* reached;      // [B][places]
+  float floor;
+};
+
 struct Attention {    // softmax over what is remembered
   const float* q;     // rows of ldq
   float* y;           // rows of heads * width
@@ -95,6 +101,7 @@ struct Attention {    // softmax over what is remembered
   int64_t ldq, places, steps, symbols, guided;
   int32_t heads, width, shown;  // `shown` first heads go to weights
   Location location;
+  Walk walk;
 };
 
 struct SpanAttention {  // every row looks at all rows of its span; q, k, v side by side in a row of qkv
@@ -518,6 +525,23 @@ double moved_centre(const Location& f, int64_t r, int64_t b) {
   return f.centre[b] += x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
+constexpr int kMoves = 3;
+
+// log of what row `r` expects at each place; what it reached is cleared for this step's sum
+void expect(const Walk& f, int64_t r, float* reached, int64_t count, float* to) {
+  float move[kMoves], total = 0;
+  const float* raw = f.moves + r * kMoves;
+  float most = raw[0];
+  for (int j = 1; j < kMoves; ++j) most = raw[j] > most ? raw[j] : most;
+  for (int j = 0; j < kMoves; ++j) total += move[j] = std::exp(raw[j] - most);
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int j = 0; j < kMoves && j <= i; ++j) sum += move[j] / total * reached[i - j];
+    to[i] = std::log(sum + f.floor);
+  }
+  for (int64_t i = 0; i < count; ++i) reached[i] = 0;
+}
+
 // softmax over `count` places in `weights`, zero up to the next whole vector
 void softmax(float* weights, int64_t count) {
   int64_t i = 0;
@@ -567,9 +591,12 @@ void weighted_values(const float* weights, const float* v, int64_t count, int wi
 void run(const Attention& f, const Place& at) {
   const int64_t all = int64_t(f.heads) * f.width;
   float* weights = at_least(at.scratch.scores, f.places + kLanes);
+  float* expected = at_least(at.scratch.expected, f.places);
   for (int64_t r = at.group.first; r < at.group.first + at.group.alive; ++r) {
     const int64_t b = at.run.utterance[r];
     const double centre = f.location.advance ? moved_centre(f.location, r, b) : 0, whole = std::floor(centre);
+    float* reached = f.walk.moves ? f.walk.reached + b * f.places : nullptr;
+    if (reached) expect(f.walk, r, reached, f.lengths[b], expected);
     for (int h = 0; h < f.heads; ++h) {
       const float* q = f.q + r * f.ldq + h * f.width;
       float* k = f.k + (b * f.heads + h) * f.width * f.places;
@@ -582,7 +609,11 @@ void run(const Attention& f, const Place& at) {
       all_scores(q, k, f.places, count, f.width, weights);
       if (f.location.advance)
         around_centre(weights, count, float(whole), float(centre - whole) + f.location.offset[h], f.location.log_sigma[h]);
+      if (reached)
+        for (int64_t i = 0; i < count; ++i) weights[i] += expected[i];
       softmax(weights, count);
+      if (reached)
+        for (int64_t i = 0; i < count; ++i) reached[i] += weights[i] / f.heads;
       weighted_values(weights, v, count, f.width, f.y + r * all + h * f.width);
       if (f.weights && h < f.shown)
         std::memcpy(f.weights + ((b * f.guided + h) * f.steps + at.group.t) * f.symbols, weights, sizeof(float) * count);

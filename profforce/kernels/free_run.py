@@ -97,6 +97,16 @@ class Location(NamedTuple):
     """``[H]``"""
 
 
+class Walk(NamedTuple):
+    """What each utterance attended to in the step before: see ``nn.forward``."""
+
+    moves: Tensor
+    """``[B, 3]`` rows, before softmax."""
+    reached: Tensor
+    """``[B, P]``, the heads' mean; it is replaced."""
+    floor: float
+
+
 class Program:
     """One decoder step. Its tensors are float32, contiguous, on the CPU, and kept alive by it."""
 
@@ -178,6 +188,7 @@ class Program:
         lengths: Tensor | None = None,
         weights: Tensor | None = None,
         location: Location | None = None,
+        walk: Walk | None = None,
     ) -> None:
         """Softmax attention over a memory, or over the steps so far.
 
@@ -190,6 +201,7 @@ class Program:
             lengths: ``[B]`` int64, places that are filled; None for self-attention.
             weights: view ``[B, shown, U, S]`` of a contiguous tensor, for the first heads.
             location: lets scores fall with the distance from it.
+            walk: lets the logarithm of what is expected join the scores.
         """
         heads, width, places = k.shape[1:]
         shown, steps, symbols = (0, 0, 0) if weights is None else weights.shape[1:]
@@ -198,8 +210,9 @@ class Program:
             *map(_pointer, (q, y, k, v, lengths, weights)),
             *(q.stride(0), places, steps, symbols, guided, heads, width, shown),
             abi.Location(*map(_pointer, location or ())),
+            abi.Walk() if walk is None else abi.Walk(*map(_pointer, walk[:2]), walk.floor),
         )
-        self._append(_ATTENTION, what, q, y, k, v, lengths, weights, location)
+        self._append(_ATTENTION, what, q, y, k, v, lengths, weights, location, walk)
 
     def span_attention(
         self, qkv: Tensor, heads: int, spans: Tensor, y: Tensor, slopes: Tensor | None = None

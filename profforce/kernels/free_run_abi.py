@@ -68,6 +68,7 @@ LinearAttention = _struct(
     eps=Float,
 )
 Location = _struct("Location", advance=Pointer, centre=Pointer, offset=Pointer, log_sigma=Pointer)
+Walk = _struct("Walk", moves=Pointer, reached=Pointer, floor=Float)
 Attention = _struct(
     "Attention",
     q=Pointer,
@@ -85,6 +86,7 @@ Attention = _struct(
     width=Int,
     shown=Int,
     location=Location,
+    walk=Walk,
 )
 SpanAttention = _struct(
     "SpanAttention", qkv=Pointer, y=Pointer, spans=Pointer, slopes=Pointer, heads=Int, width=Int

@@ -101,7 +101,10 @@ class Room:
             return Memory(k, v, like.new_zeros(rows, 1, 1, size.symbols, dtype=torch.bool))
 
         def states(count: int) -> tuple[Any, ...]:
-            layers = [block.init_state(count, size.places, small) for block in decoder.decoder]  # type: ignore[operator]
+            layers = [
+                block.init_state(count, size.places, size.symbols, small)  # type: ignore[operator]
+                for block in decoder.decoder
+            ]
             if decoder.recent_steps is not None:
                 layers.append(decoder.recent_steps.init_state(count, like))
             return tuple(layers)

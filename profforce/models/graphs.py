@@ -25,6 +25,7 @@ from profforce.models.graph_room import Decoder, Size
 from profforce.models.transformer import TransformerTTS
 from profforce.nn.attention import CrossAttention, LinearSelfAttention, Memory, SelfAttention
 from profforce.nn.blocks import DecoderBlock, FeedForward
+from profforce.nn.forward import ForwardCrossAttention
 from profforce.nn.modes import evaluating
 from profforce.nn.monotonic import MonotonicCrossAttention
 from profforce.nn.noise import PrenetNoise
@@ -43,7 +44,7 @@ PLACES_MULTIPLE = 256
 
 _KNOWN = (
     *(Decoder, Prenet, RecentSteps, DecoderBlock, FeedForward),
-    *(CrossAttention, MonotonicCrossAttention, nn.Conv1d),
+    *(CrossAttention, MonotonicCrossAttention, ForwardCrossAttention, nn.Conv1d),
     *(nn.Linear, nn.LayerNorm, nn.Identity, nn.Dropout, nn.ModuleList),
 )
 

@@ -20,6 +20,7 @@ from profforce.kernels.free_run import (
     Location,
     PackedLinear,
     Program,
+    Walk,
 )
 from profforce.kernels.state import LinearState
 from profforce.models.free_run import Outputs
@@ -34,6 +35,7 @@ from profforce.nn.attention import (
 )
 from profforce.nn.blocks import DecoderBlock, EncoderBlock, FeedForward
 from profforce.nn.convolution import ConvStack
+from profforce.nn.forward import FLOOR, NUM_MOVES, ForwardCrossAttention, first_symbol
 from profforce.nn.monotonic import MonotonicCrossAttention
 from profforce.nn.noise import PrenetNoise
 from profforce.nn.positions import NoPositions, RecentSteps, ScaledPositions
@@ -49,7 +51,7 @@ Packer = Callable[[nn.Module], PackedLinear]
 _KNOWN = (
     *(TransformerTTS, Prenet, ConvStack, ScaledPositions, EncoderBlock, DecoderBlock, FeedForward),
     *(EncoderSelfAttention, LinearSelfAttention, SoftmaxSelfAttention, CrossAttention),
-    *(NoPositions, RecentSteps, MonotonicCrossAttention),
+    *(NoPositions, RecentSteps, MonotonicCrossAttention, ForwardCrossAttention),
     *(nn.Linear, nn.LayerNorm, nn.Conv1d, nn.Embedding, nn.Identity, nn.Dropout, nn.ModuleList),
 )
 
@@ -166,6 +168,7 @@ class _Rows:
         self.qkv = torch.empty(batch, 3 * config.width)
         self.inner = torch.empty(batch, config.feedforward_width)
         self.advance = torch.empty(batch, 1)
+        self.moves = torch.empty(batch, NUM_MOVES)
 
 
 def _decoder_step(
@@ -232,6 +235,11 @@ def _block_step(
     x = _normed(program, block, 1, rows)
     program.linear(x, packed(block.cross.q), rows.query)
     location = _location(program, block.cross, x, rows)
+    walk = None
+    if isinstance(block.cross, ForwardCrossAttention):
+        program.linear(x, packed(block.cross.move), rows.moves)
+        places = memory.values[number].shape[2]
+        walk = Walk(rows.moves, first_symbol(len(x), places, x).contiguous(), FLOOR)
     program.attention(
         rows.query,
         memory.keys[number],
@@ -240,6 +248,7 @@ def _block_step(
         lengths=memory.lengths,
         weights=weights,
         location=location,
+        walk=walk,
     )
     program.linear(rows.read, packed(block.cross.out), rows.x, add=True, gate=_gate(block, 1))
     feed = block.feedforward

@@ -58,7 +58,7 @@ def check_segments(model: "TTSModel", device: torch.device) -> None:
     """Refuse a model that cannot run in segments.
 
     Raises:
-        UserError: if it has no self-attention, that has no segment form, or the device no
+        UserError: if it has no self-attention, an attention has no segment form, or the device no
             float64.
     """
     if model.config.kind != ModelKind.transformer:
@@ -78,6 +78,14 @@ def check_segments(model: "TTSModel", device: torch.device) -> None:
                 where="trainer.segment_steps",
                 got=f"model.attention={model.config.attention}, whose state is no sum over keys",
                 expected="model.attention=linear, or a layer with a segment form",
+                remedy="leave it unset; trainer.recompute_activations=true saves memory too",
+            )
+        if not block.cross.in_segments:  # type: ignore[union-attr]
+            raise UserError(
+                "this cross-attention cannot be trained in segments",
+                where="trainer.segment_steps",
+                got=f"model.cross_attention={model.config.cross_attention}, whose state is no sum",
+                expected="model.cross_attention=content or monotonic",
                 remedy="leave it unset; trainer.recompute_activations=true saves memory too",
             )
     if device.type == "mps":

@@ -18,6 +18,7 @@ from profforce.nn.attention import (
     Memory,
     build_self_attention,
 )
+from profforce.nn.forward import ForwardCrossAttention
 from profforce.nn.monotonic import MonotonicCrossAttention
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -30,6 +31,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 CROSS_ATTENTION: dict[CrossAttentionKind, type[CrossAttention]] = {
     CrossAttentionKind.content: CrossAttention,
     CrossAttentionKind.monotonic: MonotonicCrossAttention,
+    CrossAttentionKind.forward: ForwardCrossAttention,
 }
 
 
@@ -133,10 +135,11 @@ class DecoderBlock(nn.Module):
         x = x + self._gate(1, self.dropout(y))
         return x + self._gate(2, self.dropout(self.feedforward(self.norms[2](x))))
 
-    def init_state(self, batch: int, max_steps: int, like: Tensor) -> BlockState:
-        """State before the first of at most ``max_steps`` steps."""
+    def init_state(self, batch: int, max_steps: int, num_symbols: int, like: Tensor) -> BlockState:
+        """State before the first of at most ``max_steps`` steps over ``num_symbols``."""
         return BlockState(
-            self.attention.init_state(batch, max_steps, like), self.cross.init_state(batch, like)
+            self.attention.init_state(batch, max_steps, like),
+            self.cross.init_state(batch, num_symbols, like),
         )
 
     def step(

@@ -56,7 +56,7 @@ class MonotonicCrossAttention(CrossAttention):
         """See :class:`CrossAttention`."""
         return self.attend(x, memory, self._advances(x).cumsum(1))
 
-    def init_state(self, batch: int, like: Tensor) -> Centre:
+    def init_state(self, batch: int, num_symbols: int, like: Tensor) -> Centre:
         """Before the first symbol."""
         return Centre(like.new_zeros(batch, dtype=_sum_type(like)))
 

@@ -17,6 +17,7 @@ from profforce.kernels.free_run import (
     Location,
     PackedLinear,
     Program,
+    Walk,
     is_available,
     is_fast,
 )
@@ -216,6 +217,33 @@ def test_attention_around_a_centre_that_goes_on(build: str) -> None:
             )
             torch.testing.assert_close(y[row], read.flatten(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(at.centre, total[:, 0].flip(0))
+
+
+def test_attention_that_goes_on_from_where_it_was(build: str) -> None:
+    torch.manual_seed(0)
+    width, lengths, floor = 12, [5, 70], 1e-5
+    k, v = torch.randn(2, 3, width, 80), torch.randn(2, 3, 80, width)
+    walk = Walk(torch.empty(2, 3), torch.eye(2, 80)[[0, 0]], floor)
+    q, y = torch.empty(2, 3 * width), torch.empty(2, 3 * width)
+    program = Program()
+    program.attention(q, k, v, y, lengths=torch.tensor(lengths), walk=walk)
+    runner = FreeRunner(program, torch.tensor([1, 0]), [2], max_steps=9)
+    reached = [torch.eye(1, size)[0] for size in lengths]
+    for _ in range(5):
+        q.normal_()
+        walk.moves.normal_()
+        runner.advance(1)
+        for row, number in ((0, 1), (1, 0)):  # row of an utterance
+            size, move = lengths[number], walk.moves[row].softmax(-1)
+            moved = [F.pad(reached[number], (j, 0))[:size] * move[j] for j in range(3)]
+            scores = torch.einsum("hd,hdp->hp", q[row].unflatten(0, (3, width)), k[number])
+            scores = scores[:, :size] / width**0.5 + (sum(moved) + floor).log()
+            chosen = scores.softmax(-1)
+            read = torch.einsum("hp,hpd->hd", chosen, v[number, :, :size]).flatten()
+            torch.testing.assert_close(y[row], read, rtol=1e-4, atol=1e-5)
+            reached[number] = chosen.mean(0)
+            ours = walk.reached[number, :size]
+            torch.testing.assert_close(ours, reached[number], rtol=1e-4, atol=1e-6)
 
 
 def test_recent_rows_stand_side_by_side(build: str) -> None:

@@ -363,9 +363,12 @@ HOST = ("_local_scalar_dense", "nonzero", "is_nonzero", "lift_fresh", "_unique",
 
 @pytest.mark.parametrize("attention", ["linear", "softmax", "steady_mean"])
 @pytest.mark.parametrize("rezero", [False, True], ids=["norm", "rezero"])
+@pytest.mark.parametrize("places", PLACES, ids=lambda p: "-".join(map(str, p.values())))
 @pytest.mark.usefixtures("fake_gpu")
-def test_a_step_reads_no_value_and_makes_no_shape_of_one(attention: str, rezero: bool) -> None:
-    decoder, room = room_on_gpu(attention=attention, rezero=rezero)
+def test_a_step_reads_no_value_and_makes_no_shape_of_one(
+    attention: str, rezero: bool, places: dict[str, object]
+) -> None:
+    decoder, room = room_on_gpu(attention=attention, rezero=rezero, **places)
     with torch.no_grad(), Watch() as watch:
         for place in range(room.num_steps):
             room.step(decoder, place)

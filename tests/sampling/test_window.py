@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from profforce.config import ModelConfig
+from profforce.config import CrossAttentionKind, ModelConfig
 from profforce.models.free_run import FreeRun
 from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
@@ -17,10 +17,11 @@ from profforce.nn.noise import PrenetNoise
 from profforce.sampling.steady import SteadyMirror
 
 
-def model(attention: str = "linear") -> TransformerTTS:
+def model(attention: str = "linear", cross: str = "content") -> TransformerTTS:
     torch.manual_seed(0)
     config = ModelConfig(
         attention=attention,
+        cross_attention=CrossAttentionKind(cross),
         width=32,
         num_heads=4,
         encoder_layers=1,
@@ -69,10 +70,11 @@ def test_the_mask_is_never_empty_and_lies_within_the_text(
     assert seen.any()
 
 
+@pytest.mark.parametrize("cross", ["content", "monotonic", "forward"])
 @pytest.mark.parametrize("attention", ["linear", "softmax"])
-def test_guided_heads_stay_in_the_window_and_go_forwards(attention: str) -> None:
+def test_guided_heads_stay_in_the_window_and_go_forwards(attention: str, cross: str) -> None:
     ahead, back = 3, 1
-    mirror = Mirror(model(attention))
+    mirror = Mirror(model(attention, cross))
     rows = range(8)
     free = run_of(mirror, rows, None)
     held = run_of(mirror, rows, AttentionWindow(ahead, back))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from profforce.config import CrossAttentionKind, ModelConfig, PositionsKind
 from profforce.models.transformer import TransformerTTS
+from profforce.nn.forward import ForwardCrossAttention
 from profforce.nn.monotonic import MonotonicCrossAttention
 
 NUM_SYMBOLS, NUM_MELS = 12, 6
@@ -18,6 +19,8 @@ PLACES: list[dict[str, object]] = [
         (CrossAttentionKind.content, PositionsKind.relative, 4),
         (CrossAttentionKind.monotonic, PositionsKind.relative, 1),
         (CrossAttentionKind.monotonic, PositionsKind.relative, 3),
+        (CrossAttentionKind.forward, PositionsKind.absolute, 1),
+        (CrossAttentionKind.forward, PositionsKind.relative, 3),
     )
 ]
 """Every way of knowing where one is."""
@@ -59,9 +62,12 @@ def texts(batch: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def stir(model: TransformerTTS) -> None:
-    """Let advances depend on their inputs, and heads on their number: at first none do."""
+    """Let advances and moves depend on their inputs, heads on their number: at first none do."""
     for block in model.decoder:
         if isinstance(block.cross, MonotonicCrossAttention):
             nn.init.normal_(block.cross.advance_weight)
             nn.init.normal_(block.cross.offset)
             nn.init.normal_(block.cross.log_sigma, 0.5, 0.3)
+        elif isinstance(block.cross, ForwardCrossAttention):
+            nn.init.normal_(block.cross.move.weight)
+            nn.init.normal_(block.cross.move.bias)
