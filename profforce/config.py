@@ -306,8 +306,8 @@ class ModelConfig:
     recent_steps: int = 5
     """Decoder steps that the convolution of positions=relative sees."""
     symbols_per_frame: float = 0.17
-    """Pace that forward and monotonic cross-attention start training with. English read aloud: 0.17; it need
-    not fit well."""
+    """Pace that forward and monotonic cross-attention start training with. English read aloud:
+    0.17; it need not fit well."""
     width: int = 256
     """D, model width."""
     num_heads: int = 4

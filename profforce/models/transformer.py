@@ -116,7 +116,7 @@ class TransformerTTS(TTSModel):
             t=0,
             frames=like.new_zeros(len(symbols), self.config.reduction_factor * self.num_mels),
             layers=tuple(
-                block.init_state(len(symbols), max_steps, like)  # type: ignore[operator]
+                block.init_state(len(symbols), max_steps, symbols.shape[1], like)  # type: ignore[operator]
                 for block in self.decoder
             ),
             memories=tuple(memories),

@@ -238,6 +238,9 @@ class AttentionWindow:
 class CrossAttention(nn.Module):
     """Softmax attention of decoder steps over encoded symbols, with fused kv."""
 
+    in_segments: ClassVar[bool] = True
+    """Whether :meth:`segment` works: whether the state, if there is one, is a sum over steps."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
@@ -254,7 +257,7 @@ class CrossAttention(nn.Module):
         """``x [B, U, D]`` -> ``([B, U, D], weights [B, H, U, S])``."""
         return self.read(self.scores(x, memory), memory)
 
-    def init_state(self, batch: int, like: Tensor) -> Any:
+    def init_state(self, batch: int, num_symbols: int, like: Tensor) -> Any:
         """State before the first step: content alone has none."""
         return ()
 
@@ -290,7 +293,12 @@ class CrossAttention(nn.Module):
         """
         scores = scores.masked_fill(~memory.mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
-        return self.out((weights @ memory.v).transpose(1, 2).flatten(2)), weights
+        return self.gather(weights, memory), weights
+
+    def gather(self, weights: Tensor, memory: Memory) -> Tensor:
+        """The symbols' values by ``weights [B, H, U, S]``, ``[B, U, D]``."""
+        read = weights.to(memory.v.dtype) @ memory.v
+        return self.out(read.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class EncoderSelfAttention(nn.Module):
