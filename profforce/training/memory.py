@@ -54,8 +54,9 @@ class Room:
                 "the memory does not hold half a batch",
                 where=f"step {self.state.step + 1} of {self.run_dir}",
                 got=problem,
-                remedy="the state is saved: go on with --resume and a trainer.max_frames, a lower "
-                "trainer.batch_size or data.max_seconds, or trainer.recompute_activations=true",
+                remedy=f"{'the state is saved: ' if self.state.team.size == 1 else ''}go on with "
+                "--resume and a trainer.max_frames, a lower trainer.batch_size or "
+                "data.max_seconds, or trainer.recompute_activations=true",
             )
         return found
 

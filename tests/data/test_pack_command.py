@@ -40,6 +40,14 @@ def test_mistakes_are_one_line(make_corpus: MakeCorpus, tmp_path: Path, bad: str
     assert isinstance(result.exception, UserError) and "\n" not in str(result.exception)
 
 
+def test_check_does_not_look_into_tar_files(tmp_path: Path) -> None:
+    from profforce.errors import UserError
+
+    result = RUN.invoke(app, ["data", "check", "data=custom", f"data.shards={tmp_path}"])
+    assert isinstance(result.exception, UserError)
+    assert "check a corpus before it is packed" in str(result.exception)
+
+
 def test_tar_files_need_no_root(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     from profforce.bridge import compose
     from profforce.config import TrainConfig

@@ -80,6 +80,13 @@ def check_corpus(
     ``with_audio=False`` looks at the manifest alone. ``keep``: places kept for each kind, all
     when None. Raises :class:`UserError` only where there is no folder or no front end.
     """
+    if data.shards is not None:
+        raise UserError(
+            "tar files are not checked here",
+            where=f"data.shards={data.shards}",
+            expected="a folder with a manifest, as data.root",
+            remedy="check a corpus before it is packed; training names the first defect of a tar",
+        )
     root = corpus_root(data)
     if not root.is_dir():
         made = f"run: profforce data prepare {data.kind} data.root={data.root}"
