@@ -73,12 +73,13 @@ def _read(
     progress: Progress | None,
 ) -> Assembled:
     with place_for(folder) as place:
-        made = Assembly(source, data, tokenizer, mel, place).run(progress)
-        if not in_files(place):
-            return made
         try:
-            return keep(made, place, folder, source)
+            made = Assembly(source, data, tokenizer, mel, place).run(progress)
+            return keep(made, place, folder, source) if in_files(place) else made
         except OSError as error:
+            named = error.filename  # none where a disk is full
+            if named is not None and not str(named).startswith(str(source.store)):
+                raise
             raise UserError(
                 f"cannot keep the columns of the corpus ({error.strerror or error})",
                 where=folder,

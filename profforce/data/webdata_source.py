@@ -3,6 +3,7 @@
 T mel frames, M mel channels.
 """
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from profforce.data.progress import Progress
 from profforce.data.table import UtteranceTable
 from profforce.data.webdata import COPY, found_in, tar_files
 from profforce.errors import UserError
+
+log = logging.getLogger(__name__)
 
 OPEN_FILES = 64
 """Tar files held open at once."""
@@ -99,6 +102,7 @@ class TarSource:
         """See :class:`Source`; where each lies is noted for :meth:`features`."""
         self._columns = {name: Column(dtype) for name, dtype in PLACES.items()}
         mel = self.reader.mel
+        log.info("looking through %d tar files in %s", len(self.files), self.base)
         for number, tar in enumerate(self.files):
             places = []
             for found in found_in(tar, mel.sample_rate):

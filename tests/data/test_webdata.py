@@ -239,6 +239,16 @@ def test_columns_of_many_tars_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(pickle.dumps(again.train)) < 4000
 
 
+def test_columns_that_cannot_be_kept_name_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tar(tmp_path / "x.tar", many())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(table, "LARGE", 5)
+    with pytest.raises(UserError, match=r"cannot keep the columns of the corpus .*set data\.cache"):
+        load(tmp_path, cache=str(tmp_path / "file" / "cache"))
+
+
 def test_neighbours_are_read_together(tmp_path: Path) -> None:
     """Windows of whole tar files; what is left joins the last one."""
     assert chunks_of(np.repeat([0, 1, 2, 3, 4], 3), 5) == [6]
