@@ -88,7 +88,7 @@ def test_the_first_one_acts_for_all_and_fails_for_all(notes: list[dict[str, Any]
 def test_a_wait_in_vain_ends_in_a_line_that_names_the_reason(notes: list[dict[str, Any]]) -> None:
     line = notes[0]["vain"]["lost"]
     assert line.startswith("LostError: process 0 of 2 waited in vain for an answer of the others")
-    assert "within 0.05 minutes" in line and "trainer.timeout_minutes" in line and "\n" not in line
+    assert "within 0.15 minutes" in line and "trainer.timeout_minutes" in line and "\n" not in line
 
 
 def test_a_step_that_is_no_number_in_one_process_is_skipped_in_all(
@@ -100,7 +100,6 @@ def test_a_step_that_is_no_number_in_one_process_is_skipped_in_all(
     (line,) = [s for s in (folder / "0.log").read_text().splitlines() if "skipped" in s]
     named = line.partition("batch: ")[2].split(", ")
     assert 5 < len(named) <= 10 and len(set(named)) == len(named)  # the utterances of both
-    assert "skipped" not in (folder / "1.log").read_text()
 
 
 def test_a_signal_to_one_process_saves_once_and_ends_all(
@@ -119,6 +118,16 @@ def losses_of(crash: ModuleType, run: Path) -> list[dict[str, float]]:
     ]
 
 
+def require_equal(crash: ModuleType, one: Path, two: Path) -> None:
+    first, second = losses_of(crash, one), losses_of(crash, two)
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        assert b == pytest.approx(a, rel=2e-5, abs=1e-6)
+    weights = [load_file(run / "checkpoints/step-10/model.safetensors") for run in (one, two)]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=2e-5, msg=name)
+
+
 @pytest.mark.slow
 def test_two_processes_equal_one_of_the_same_batches_and_either_goes_on_as_the_other(
     crash: ModuleType, folder: Path, caplog: pytest.LogCaptureFixture
@@ -129,22 +138,19 @@ def test_two_processes_equal_one_of_the_same_batches_and_either_goes_on_as_the_o
         config,
         model=replace(config.model, dropout=0.1),
         method=replace(config.method, teacher_weight=0.02, imitation_weight=0.5),
+        trainer=replace(config.trainer, keep_last=9),
     )
     twice = replace(config, trainer=replace(config.trainer, accumulate=2))
     one, two = folder / "one", folder / "two"
     train(twice, one)
-    half = replace(config, trainer=replace(config.trainer, steps=6, evaluate_every=6))
-    crash.finish(crash.born(half, two, processes=2), two)
+    crash.finish(crash.born(config, two, processes=2), two)
+    require_equal(crash, one, two)
+    for step in (8, 10):
+        shutil.rmtree(two / f"checkpoints/step-{step}")
     with caplog.at_level(logging.WARNING):
         train(twice, two, resume=True)
     assert any("it changed processes 2 -> 1" in message for message in caplog.messages)
-    first, second = losses_of(crash, one), losses_of(crash, two)
-    assert len(first) == len(second)
-    for a, b in zip(first, second, strict=True):
-        assert b == pytest.approx(a, rel=2e-5, abs=1e-6)
-    weights = [load_file(run / "checkpoints/step-10/model.safetensors") for run in (one, two)]
-    for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=2e-5, msg=name)
+    require_equal(crash, one, two)
 
 
 @pytest.mark.slow
