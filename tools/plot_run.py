@@ -14,11 +14,25 @@ from omegaconf import OmegaConf
 from profforce.audio.pictures import save_figure
 
 PANELS = {
-    "mel loss": ("loss/mel", "loss/mel_before"),
-    "DTW mel distance": ("gap/teacher_forced_dtw", "gap/free_running_dtw"),
-    "discriminator": ("gan/accuracy_average", "gan/length_only_accuracy"),
-    "self-made samples": ("pool/length_ratio", "pool/stopped_fraction"),
+    "mel loss": {"loss/mel": "mel", "loss/mel_before": "mel before"},
+    "DTW mel distance": {
+        "gap/teacher_forced_dtw": "teacher-forced",
+        "gap/free_running_dtw": "free-running",
+    },
+    "mel loss before the postnet": {
+        "loss/mel_before": "after recorded frames",
+        "imitation/mel": "after self-made ones",
+    },
+    "discriminator's accuracy": {
+        "gan/accuracy_average": "average",
+        "gan/length_only_accuracy": "of the length-only control",
+    },
+    "self-made samples": {
+        "pool/length_ratio": "length ratio",
+        "pool/stopped_fraction": "stopped fraction",
+    },
 }
+"""Curves with their labels; a panel without its last one's figures is left out."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,14 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: no metrics of a run; got no {metrics}", file=sys.stderr)
         return 1
     rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    figure = Figure(figsize=(11, 6), dpi=100, layout="constrained")
+    logged = {name for row in rows for name, value in row.items() if value is not None}
+    panels = {title: names for title, names in PANELS.items() if [*names][-1] in logged}
+    lines = -(-len(panels) // 2)
+    figure = Figure(figsize=(11, 3 * lines), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     start = professor_forcing_start(options.run)
-    for axes, (title, names) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
-        for name in names:
+    places = list(figure.subplots(lines, 2, squeeze=False).flat)
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (title, names) in zip(places, panels.items(), strict=False):
+        for name, label in names.items():
             points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
             steps, values = zip(*points, strict=True) if points else ((), ())
-            label = name.partition("/")[2].replace("_", " ")
             axes.plot(steps, smoothed(values), label=label, linewidth=1)
         if start is not None:
             axes.axvline(start, color="grey", linestyle=":", label="professor forcing begins")
