@@ -187,7 +187,7 @@ class _Loop:
         self.seconds: dict[str, float] = {}
         self.forced: dict[str, torch.Tensor] = {}
         """The last such scalars since the last log line: they need not come with every step."""
-        self.sampler = build_sampler(state.corpus.train, self.config)
+        self.sampler = build_sampler(state.corpus.train, self.config, self.team.size)
         self.room = Room(state, run_dir)
 
     def run(self, flag: StopFlag) -> None:
@@ -393,8 +393,11 @@ class _Loop:
         self.seconds[name] = time.perf_counter() - began
 
 
-def build_sampler(dataset: MelDataset, config: TrainConfig) -> BucketSampler:
-    """Deals out the training set within the budget; says what goes beyond it."""
+def build_sampler(dataset: MelDataset, config: TrainConfig, processes: int = 1) -> BucketSampler:
+    """Deals out the training set within the budget; says what goes beyond it.
+
+    What the ``processes`` take for a step is of like lengths.
+    """
     trainer = config.trainer
     if trainer.max_frames is not None:
         longer = int((dataset.num_frames > trainer.max_frames).sum())
@@ -411,6 +414,7 @@ def build_sampler(dataset: MelDataset, config: TrainConfig) -> BucketSampler:
         config.seed,
         max_frames=trainer.max_frames,
         chunks=dataset.chunks(config.data.shuffle_buffer),
+        together=trainer.accumulate * processes,
     )
 
 
