@@ -26,7 +26,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
     assert main(["data", "prepare", "synthetic", *corpus]) == 0
     words = ["model=tiny", "data=synthetic", *corpus, "trainer.steps=4", "trainer.warmup_steps=2"]
-    words += ["trainer.batch_size=4", "method.start_step=1", "freerun.pool_size=4"]
+    words += ["method=adversarial", "method.start_step=1", "freerun.pool_size=4"]
+    words += ["trainer.batch_size=4"]
     assert main(["train", *words, f"hydra.run.dir={root / 'run'}"]) == 0
     return root / "run"
 
