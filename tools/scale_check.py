@@ -46,9 +46,13 @@ def make(folder: Path, count: int) -> None:
     aside.replace(manifest)
 
 
-def phase(folder: Path, name: str) -> None:
+def phase(folder: Path, name: str, large: int | None) -> None:
     """One phase; prints seconds and MiB as JSON."""
     import torch
+
+    from profforce.data import table
+
+    table.LARGE = large or table.LARGE
 
     from profforce.config import DataConfig, MelConfig, TextConfig
     from profforce.data.batch import collate
@@ -90,15 +94,17 @@ def main() -> int:
     parser.add_argument("--utterances", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--limits", action="store_true")
+    parser.add_argument("--large", type=int, help="utterances from which columns are kept")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.phase:
-        phase(options.folder, options.phase)
+        phase(options.folder, options.phase, options.large)
         return 0
     make(options.folder, options.utterances)
     failed = False
     for name in PHASES:
         words = [sys.executable, __file__, "--folder", str(options.folder), "--phase", name]
+        words += ["--large", str(options.large)] if options.large else []
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         print(done.stdout.strip(), flush=True)
         row = json.loads(done.stdout)
