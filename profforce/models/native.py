@@ -239,7 +239,7 @@ def _block_step(
     if isinstance(block.cross, ForwardCrossAttention):
         program.linear(x, packed(block.cross.move), rows.moves)
         places = memory.values[number].shape[2]
-        walk = Walk(rows.moves, first_symbol(len(x), places, x).contiguous(), FLOOR)
+        walk = Walk(rows.moves, first_symbol(x.new_empty(len(x), places)).contiguous(), FLOOR)
     program.attention(
         rows.query,
         memory.keys[number],

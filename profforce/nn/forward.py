@@ -46,7 +46,7 @@ class ForwardCrossAttention(CrossAttention):
     def forward(self, x: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """See :class:`CrossAttention`."""
         scores = self.masked_scores(x, memory)
-        first = first_symbol(len(x), scores.shape[-1], scores)
+        first = first_symbol(scores[:, 0, 0])
         weights = _Walk.apply(scores, self.moves(x, scores), first)
         return self.gather(weights, memory), weights
 
@@ -60,7 +60,7 @@ class ForwardCrossAttention(CrossAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See :class:`CrossAttention`."""
         scores = self.masked_scores(x[:, None], memory)
-        reached = first_symbol(len(x), scores.shape[-1], scores)
+        reached = first_symbol(scores[:, 0, 0])
         if state is not None:
             reached = torch.where(state.sum(-1, keepdim=True) > 0, state, reached)
         moves = self.moves(x[:, None], scores)[:, 0]
@@ -84,20 +84,21 @@ class ForwardCrossAttention(CrossAttention):
         return self.move(x).to(like.dtype).softmax(-1)  # type: ignore[no-any-return]
 
 
-def first_symbol(batch: int, num_symbols: int, like: Tensor) -> Tensor:
-    """``[B, S]``, all attention on the first symbol."""
-    place = torch.arange(num_symbols, device=like.device)
-    return (place == 0).to(like.dtype).expand(batch, -1)
+def first_symbol(like: Tensor) -> Tensor:
+    """``[B, S]`` as ``like``, all attention on the first symbol."""
+    place = torch.arange(like.shape[1], device=like.device)
+    return (place == 0).to(like.dtype).expand_as(like)
 
 
 def _moved(reached: Tensor) -> Tensor:
-    """``[..., S]`` -> ``[..., J, S]``, moved by J - 1 to 0 symbols: a view of a padded copy."""
-    return F.pad(reached, (NUM_MOVES - 1, 0)).unfold(-1, reached.shape[-1], 1)
+    """``[..., S]`` -> ``[..., J, S]``, moved by 0 to J - 1 symbols."""
+    size = reached.shape[-1]
+    return torch.stack([F.pad(reached, (j, 0))[..., :size] for j in range(NUM_MOVES)], -2)
 
 
 def _expected(moved: Tensor, moves: Tensor) -> Tensor:
     """``[..., S]`` above 0 from ``moved [..., J, S]`` and ``moves [..., J]``."""
-    return (moves.flip(-1)[..., None] * moved).sum(-2) + FLOOR
+    return (moves[..., None] * moved).sum(-2) + FLOOR
 
 
 class _Walk(torch.autograd.Function):
@@ -109,13 +110,15 @@ class _Walk(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, moves: Tensor, reached: Tensor) -> Tensor:
-        weights = torch.empty_like(scores)
-        first = reached
+        weights, size = torch.empty_like(scores), scores.shape[-1]
+        padded = F.pad(reached, (NUM_MOVES - 1, 0))
+        moved = padded.unfold(-1, size, 1)  # a view, moved by J - 1 to 0
+        backwards = moves.flip(-1)
         for t in range(scores.shape[2]):
-            expected = _expected(_moved(reached), moves[:, t]).log()
+            expected = _expected(moved, backwards[:, t]).log()
             weights[:, :, t] = torch.softmax(scores[:, :, t] + expected[:, None], -1)
-            reached = weights[:, :, t].mean(1)
-        ctx.save_for_backward(weights, moves, first)
+            padded[:, NUM_MOVES - 1 :] = weights[:, :, t].mean(1)
+        ctx.save_for_backward(weights, moves, reached)
         return weights
 
     @staticmethod
@@ -126,13 +129,14 @@ class _Walk(torch.autograd.Function):
         before = _moved(torch.cat([first[:, None], weights.mean(1)[:, :-1]], 1))
         expected = _expected(before, moves)
         grad_scores, grad_expected = torch.empty_like(weights), torch.empty_like(expected)
+        padded = F.pad(torch.zeros_like(first), (0, NUM_MOVES - 1))
+        ahead = padded.unfold(-1, size, 1)  # a view, moved back by 0 to J - 1
         carried = torch.zeros_like(first)
         for t in reversed(range(weights.shape[2])):
             own = weights[:, :, t]
             total = grad[:, :, t] + carried[:, None] / heads
             total = own * (total - (own * total).sum(-1, keepdim=True))
             grad_scores[:, :, t] = total
-            grad_expected[:, t] = total.sum(1) / expected[:, t]
-            ahead = F.pad(grad_expected[:, t], (0, NUM_MOVES - 1)).unfold(-1, size, 1)
+            grad_expected[:, t] = padded[:, :size] = total.sum(1) / expected[:, t]
             carried = (moves[:, t, :, None] * ahead).sum(-2)
-        return grad_scores, (grad_expected[:, :, None] * before).sum(-1).flip(-1), None
+        return grad_scores, (grad_expected[:, :, None] * before).sum(-1), None
