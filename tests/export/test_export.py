@@ -46,6 +46,11 @@ FORMS: dict[str, dict[str, Any]] = {
         "cross_attention": CrossAttentionKind.monotonic,
         "positions": PositionsKind.relative,
     },
+    "forward-relative": {
+        "cross_attention": CrossAttentionKind.forward,
+        "positions": PositionsKind.relative,
+        "recent_steps": 2,
+    },
     "softmax-R3-rezero-quiet": {
         "attention": "softmax",
         "reduction_factor": 3,
