@@ -115,8 +115,10 @@ class DataKind(StrEnum):
 
 
 class BestBy(StrEnum):
-    """What the best checkpoints are kept by: the gap meter (mel distance of free runs plus the share
-    that never stopped), or a figure of ``profforce evaluate`` (docs/evaluate.md)."""
+    """What the best checkpoints are kept by: the gap meter, or a figure of ``profforce evaluate``.
+
+    The gap meter: mel distance of free runs plus the share that never stopped (docs/evaluate.md).
+    """
 
     gap = "gap"
     failed = "failed"

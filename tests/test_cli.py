@@ -32,7 +32,7 @@ def fake_train(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Path,
     """Replace training; gives what it was called with."""
     calls: list[tuple[TrainConfig, Path, bool]] = []
 
-    def train(cfg: TrainConfig, run_dir: Path, *, resume: bool = False, report: object) -> float:
+    def train(cfg: TrainConfig, run_dir: Path, *, resume: bool = False, **others: object) -> float:
         calls.append((cfg, run_dir, resume))
         return 1.0
 
