@@ -100,5 +100,5 @@ def test_the_groups_that_are_named_are_all_there_are() -> None:
     for group, choices in config_groups().items():
         if group == "hydra":
             continue
-        named = [sorted(row.split("|")) for row in re.findall(rf"`{group}=([a-z_|]+)`", README)]
+        named = [sorted(row.split("|")) for row in re.findall(rf"`{group}=([a-z0-9_|]+)`", README)]
         assert sorted(choices) in named, group

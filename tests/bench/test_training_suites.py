@@ -37,6 +37,7 @@ SMALL_WORDS = [
     "model.decoder_layers=1",
     "model.guided_layers=1",
     "model.reduction_factor=2",
+    "model.cross_attention=content",  # in segments, too
     "discriminator.width=8",
     "discriminator.crop_steps=4",
     "freerun.batch_size=2",
