@@ -6,7 +6,7 @@ sox write it to pipes. Once it is closed, a file states what it holds.
 
 import struct
 import sys
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -38,7 +38,6 @@ class AudioSink:
         """
         self._where, self._rate, self._subtype = path, rate, subtype
         self._has_header = kind is AudioFormat.wav
-        self._bytes = 0
         try:
             self._file: BinaryIO = (
                 sys.stdout.buffer if path == STDOUT else Path(path).open("wb")  # noqa: SIM115
@@ -72,7 +71,6 @@ class AudioSink:
             raise
         except OSError as err:
             raise UserError("cannot write audio", where=self._where, got=err.strerror) from err
-        self._bytes += len(data)
 
     def __enter__(self) -> "AudioSink":
         return self
@@ -83,14 +81,22 @@ class AudioSink:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close a file, with the length that it has got, whatever ended the writing."""
+        """Close a file, with the length that it has got, whatever ended the writing.
+
+        That is asked of the file: a signal may have come in the middle of a chunk.
+        """
         if self._where == STDOUT:
             return
         with self._file:
+            header = HEADER_BYTES * self._has_header
+            written = self._file.seek(0, SEEK_END) - header
+            written -= written % WIDTHS[self._subtype]
+            self._file.truncate(header + written)
             if self._has_header:
-                self._file.write(bytes(self._bytes % 2))  # chunks are of whole words
+                self._file.seek(header + written)
+                self._file.write(bytes(written % 2))  # chunks are of whole words
                 self._file.seek(0)
-                self._file.write(wav_header(self._rate, self._subtype, self._bytes))
+                self._file.write(wav_header(self._rate, self._subtype, written))
 
 
 def encoded(audio: NDArray[np.float32], rate: int, subtype: AudioSubtype) -> bytes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from profforce.config import AudioFormat, SampleConfig
 from profforce.errors import UserError
+from profforce.sampling.interrupt import Interrupts
 from profforce.sampling.output import require_writable
 from profforce.sampling.request import Request
 from profforce.sampling.run import fault_row, scripts_of
@@ -43,7 +44,7 @@ def stream_sample(
         require_writable(out)
     rate = synthesizer.sample_rate
     pause = np.zeros(round(cfg.paragraph_pause_s * rate), dtype=np.float32)
-    with ExitStack() as stack:
+    with Interrupts() as interrupts, ExitStack() as stack:
         for number, (name, script, stream) in enumerate(zip(names, scripts, streams, strict=True)):
             path = STDOUT if piped else str(out / f"{name}.{cfg.format}")
             if number == 0 or not piped:
@@ -51,11 +52,11 @@ def stream_sample(
                 sink = stack.enter_context(AudioSink(path, rate, cfg.format, cfg.subtype))
             else:
                 sink.write(pause)
-            yield _spoken(stream, sink, script.request, path)
+            yield _spoken(stream, sink, script.request, path, interrupts)
 
 
 def _spoken(
-    stream: SpeechStream, sink: AudioSink, request: Request, path: str
+    stream: SpeechStream, sink: AudioSink, request: Request, path: str, interrupts: Interrupts
 ) -> dict[str, object]:
     """Write all of ``stream``; its row."""
     pieces: list[PieceEnd] = []
@@ -65,6 +66,7 @@ def _spoken(
         first_s = first_s or spent + seconds
         spent += seconds
         sink.write(chunk.audio)
+        interrupts.check()
         num_samples += len(chunk.audio)
         num_frames += len(chunk.mel)
         warnings += chunk.warnings

@@ -193,7 +193,20 @@ def test_a_signal_leaves_a_whole_file(
             break
         time.sleep(0.05)
     process.send_signal(number)
-    assert process.wait(60) == code
+    assert process.wait(60) == code, process.stderr and process.stderr.read()
     assert process.stderr is not None and b"Traceback" not in process.stderr.read()
     audio, rate = soundfile.read(files[0])
     assert rate == 8000 and len(audio) * 2 + 44 == files[0].stat().st_size
+
+
+@pytest.mark.parametrize("subtype", [AudioSubtype.PCM_16, AudioSubtype.PCM_24, AudioSubtype.FLOAT])
+def test_a_chunk_cut_in_the_middle_leaves_a_file_of_whole_samples(
+    tmp_path: Path, subtype: AudioSubtype
+) -> None:
+    path = tmp_path / "cut.wav"
+    with AudioSink(path, 8000, AudioFormat.wav, subtype) as sink:
+        sink.write(np.linspace(-0.5, 0.5, 101, dtype=np.float32))
+        sink._file.write(encoded(np.zeros(7, np.float32), 8000, subtype)[:-1])
+    audio, rate = soundfile.read(path)
+    assert (len(audio), rate) == (107, 8000)
+    assert abs(audio[100] - 0.5) < 1e-4 and not audio[101:].any()

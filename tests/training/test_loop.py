@@ -331,6 +331,9 @@ def test_accumulated_scalars_are_those_of_the_parts_together(
 
 
 def test_resuming_nothing_is_one_line(config: TrainConfig, run_dir: Path) -> None:
+    with pytest.raises(UserError, match="no such run folder"):
+        train(config, run_dir, resume=True)
+    run_dir.mkdir()
     with pytest.raises(UserError, match="no checkpoint"):
         train(config, run_dir, resume=True)
 

@@ -1,0 +1,45 @@
+"""A signal whose exception was swallowed is raised again."""
+
+import signal
+from types import FrameType
+
+import pytest
+
+from profforce.sampling.interrupt import Interrupts
+
+
+class Swallows:
+    """Its destructor runs while a signal comes."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_inside_a_destructor_is_raised_at_the_next_check() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
+        interrupts.check()
+        thing = Swallows()
+        del thing
+        interrupts.check()
+        pytest.fail("it was lost")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_a_signal_does_is_still_done_at_once() -> None:
+    seen: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == [signal.SIGTERM]
+            interrupts.check()
+            assert seen == [signal.SIGTERM] * 2
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
