@@ -39,6 +39,8 @@ class Interrupts:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type]
+        if isinstance(error, Exception):  # what was interrupted may have said it in its own words
+            self.check()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._number = number

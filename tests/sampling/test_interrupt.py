@@ -27,6 +27,16 @@ def test_ctrl_c_inside_a_destructor_is_raised_at_the_next_check() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_error_of_what_was_interrupted_ends_as_the_interruption() -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as err:
+            raise SystemError("returned a result with an exception set") from err
+    with pytest.raises(ValueError, match="no signal"), Interrupts():
+        raise ValueError("no signal came")
+
+
 def test_what_a_signal_does_is_still_done_at_once() -> None:
     seen: list[int] = []
 
