@@ -1,11 +1,20 @@
 """A signal whose exception was swallowed is raised again."""
 
 import signal
+from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 
 from profforce.sampling.interrupt import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts, also where a shell runs the tests in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Swallows:

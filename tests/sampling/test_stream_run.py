@@ -162,8 +162,13 @@ LONG = " ".join(f"This is sentence number {n} of many." for n in range(400))
 def speaking(run: Path, out: str, folder: Path) -> subprocess.Popen[bytes]:
     (folder / "long.txt").write_text(LONG, encoding="utf-8")
     words = ["--run", str(run), "--stream", "--out", out, "--input", "long.txt", *QUICK]
+    # Ctrl-C interrupts, also where the tests run in the background of a shell, which ignores it
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from profforce.app import main; sys.exit(main(sys.argv[1:]))"
+    )
     return subprocess.Popen(
-        [sys.executable, "-m", "profforce", "sample", *words, "stop_threshold=0.999"],
+        [sys.executable, "-c", code, "sample", *words, "stop_threshold=0.999"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
