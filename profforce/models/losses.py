@@ -23,11 +23,21 @@ def stop_targets(lengths: Tensor, size: int) -> Tensor:
     return (torch.arange(size, device=lengths.device) == lengths[:, None] - 1).float()
 
 
-def stop_loss(logits: Tensor, lengths: Tensor, positive_weight: float) -> Tensor:
-    """Cross-entropy of ``logits [B, T]``, the last frame weighted against the many others."""
-    targets = stop_targets(lengths, logits.shape[1]).to(logits.dtype)
-    weight = logits.new_tensor(positive_weight)
-    loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight, reduction="none")
+def stop_loss(
+    logits: Tensor, lengths: Tensor, positive_weight: float, targets: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy of ``logits [B, T]``, frames that should end weighted against the many others.
+
+    ``targets [B, T]`` are 1 where it should end; on the last frame alone when not given.
+    """
+    if targets is None:
+        targets = stop_targets(lengths, logits.shape[1])
+    loss = F.binary_cross_entropy_with_logits(
+        logits,
+        targets.to(logits.dtype),
+        pos_weight=logits.new_tensor(positive_weight),
+        reduction="none",
+    )
     return masked_mean(loss, length_mask(lengths, logits.shape[1]))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from profforce.data.batch import Batch
-from profforce.models.losses import mel_loss
+from profforce.models.losses import mel_loss, stop_loss
 from profforce.models.metrics import warping_path
 from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.masks import length_mask, masked_mean
@@ -82,15 +82,10 @@ def imitation_loss(
     within = torch.arange(factor, device=expert.next_frames.device)
     wanted = (expert.next_frames[..., None] + within).flatten(1)[:, :frames]
     last = (expert.real.mel_lengths - 1)[:, None]
-    over = (wanted >= last).to(out.stop_logits.dtype)
     places = torch.minimum(wanted, last)[..., None].expand(-1, -1, expert.real.mel.shape[2])
     target = expert.real.mel.gather(1, places)
     mel = mel_loss(out.mel_before, target, made_lengths, model.mel_std)
-    weight = out.stop_logits.new_tensor(stop_positive_weight)
-    each = F.binary_cross_entropy_with_logits(
-        out.stop_logits, over, pos_weight=weight, reduction="none"
-    )
-    stop = masked_mean(each, length_mask(made_lengths, frames))
+    stop = stop_loss(out.stop_logits, made_lengths, stop_positive_weight, wanted >= last)
     return {"total": mel + stop_weight * stop, "mel": mel, "stop": stop}
 
 
