@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from tiny_run import trained
 from torch import Tensor
 
 from profforce.app import main
@@ -34,14 +35,8 @@ QUICK = ["pitch=false", "griffin_lim_iterations=2", "num_utterances=2"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("evaluate")
-    corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = ["model=tiny", "data=synthetic", *corpus, "trainer.steps=4", "trainer.warmup_steps=2"]
-    words += ["trainer.batch_size=4", "method.start_step=1", "freerun.pool_size=4"]
-    words += ["trainer.checkpoint_every=2"]
-    assert main(["train", *words, f"hydra.run.dir={root / 'run'}"]) == 0
-    return root / "run"
+    words = ["method.start_step=1", "freerun.pool_size=4", "trainer.checkpoint_every=2"]
+    return trained(tmp_path_factory.mktemp("evaluate"), *words)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_run import made_corpus
 
 from profforce.app import main
 
@@ -47,9 +48,8 @@ def test_without_gpus_a_number_is_asked_for(
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 def test_a_launched_run_is_saved_once_by_a_signal_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     """One of two processes is killed; both start anew from the last checkpoint; then SIGTERM."""
-    data = [f"data.root={tmp_path / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *data]) == 0
-    words = ["launch", "-n", "2", "--restarts", "1", "train", "model=tiny", "data=synthetic", *data]
+    data = made_corpus(tmp_path / "corpus")
+    words = ["launch", "-n", "2", "--restarts", "1", "train", "model=tiny", *data]
     words += ["trainer.steps=100000", "trainer.batch_size=4", "trainer.log_every=1"]
     words += ["trainer.checkpoint_every=2", "trainer.evaluate_every=100000"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

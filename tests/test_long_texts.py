@@ -1,31 +1,18 @@
 """tools/long_texts.py: a run examined on texts of several times the length."""
 
 import json
-import sys
 from pathlib import Path
 
+import long_texts
 import pytest
-
-from profforce.app import main
-
-TOOLS = Path(__file__).parents[1] / "tools"
-sys.path.insert(0, str(TOOLS))
-try:
-    import long_texts
-finally:
-    sys.path.remove(str(TOOLS))
+from tiny_run import trained
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("long_texts")
-    corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=12", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = ["model=tiny", "model.cross_attention=forward", "model.positions=relative"]
-    words += ["data=synthetic", *corpus, "trainer.steps=1", "trainer.batch_size=4"]
-    words += ["method=teacher_forcing", f"hydra.run.dir={root / 'run'}"]
-    assert main(["train", *words]) == 0
-    return root / "run"
+    words = ["model.cross_attention=forward", "model.positions=relative"]
+    words += ["trainer.steps=1", "method=teacher_forcing"]
+    return trained(tmp_path_factory.mktemp("long_texts"), *words, num_utterances=12)
 
 
 def test_a_row_for_each_length(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny_run import made_corpus
 
 from profforce.app import main
 
@@ -19,9 +20,7 @@ def test_it_trains_goes_on_speaks_and_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    corpus = ["data.root=corpus", "data.num_utterances=24", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = [*SMALL, "data=synthetic", *corpus, "trainer.steps=3", "trainer.batch_size=4"]
+    words = [*SMALL, *made_corpus("corpus"), "trainer.steps=3", "trainer.batch_size=4"]
     words += ["method.start_step=1", "method.interval=1", "freerun.pool_size=4"]
     words += ["trainer.evaluate_every=3", "trainer.checkpoint_every=3", "hydra.run.dir=run"]
     assert main(["train", *words]) == 0

@@ -1,35 +1,22 @@
 """tools/judge.py on made sounds, tools/plot_run.py on a run of a few steps."""
 
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
+import judge
+import plot_run
 import pytest
 import torch
+from tiny_run import trained
 
-from profforce.app import main
 from profforce.audio.files import write_audio
-
-TOOLS = Path(__file__).parents[1] / "tools"
-sys.path.insert(0, str(TOOLS))
-try:
-    import judge
-    import plot_run
-finally:
-    sys.path.remove(str(TOOLS))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tools")
-    corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = ["model=tiny", "data=synthetic", *corpus, "trainer.steps=4", "trainer.warmup_steps=2"]
-    words += ["method=adversarial", "method.start_step=1", "freerun.pool_size=4"]
-    words += ["trainer.batch_size=4"]
-    assert main(["train", *words, f"hydra.run.dir={root / 'run'}"]) == 0
-    return root / "run"
+    words = ["method=adversarial", "method.start_step=1", "freerun.pool_size=4"]
+    return trained(tmp_path_factory.mktemp("tools"), *words)
 
 
 class Parrot:

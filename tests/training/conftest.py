@@ -3,85 +3,42 @@
 from dataclasses import replace
 from pathlib import Path
 
+import crash_test
 import pytest
 
-from profforce.config import (
-    DataConfig,
-    DataKind,
-    DiscriminatorConfig,
-    FreerunConfig,
-    MelConfig,
-    MethodConfig,
-    MethodName,
-    ModelConfig,
-    TextConfig,
-    TrainConfig,
-    TrainerConfig,
-)
+from profforce.config import DataConfig, TextConfig, TrainConfig
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.prepare import prepare
 
-MEL = MelConfig(sample_rate=8000, n_fft=512, win_length=512, fmax_hz=4000.0, num_mels=20)
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """The settings of the crash test, in which everything that has a state takes part."""
+    return crash_test.settings_of(tmp_path_factory.mktemp("synthetic"), 12)
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    root = tmp_path_factory.mktemp("synthetic")
-    config = DataConfig(
-        kind=DataKind.synthetic, root=str(root), num_utterances=24, valid_fraction=0.2
-    )
-    prepare(config, TextConfig(), MEL)
-    return config
+def data(tiny: TrainConfig) -> DataConfig:
+    prepare(tiny.data, TextConfig(), tiny.mel)
+    return tiny.data
 
 
 @pytest.fixture(scope="session")
-def corpus(data: DataConfig) -> Corpus:
-    return load_corpus(data, TextConfig(), MEL)
+def corpus(data: DataConfig, tiny: TrainConfig) -> Corpus:
+    return load_corpus(data, TextConfig(), tiny.mel)
 
 
 @pytest.fixture
-def config(data: DataConfig) -> TrainConfig:
-    return TrainConfig(
+def config(data: DataConfig, tiny: TrainConfig) -> TrainConfig:
+    """With an expert beside the discriminator, whose terms are in every step."""
+    method = {"imitation_weight": 0.5, "teacher_weight": 0.02, "gate_high": 1.0}
+    return replace(
+        tiny,
         seed=3,
-        device="cpu",
-        mel=MEL,
         data=data,
-        model=replace(
-            ModelConfig(),
-            width=16,
-            num_heads=2,
-            encoder_layers=1,
-            decoder_layers=1,
-            feedforward_width=32,
-            encoder_conv_layers=1,
-            prenet_width=8,
-            postnet_layers=2,
-            postnet_width=8,
-            reduction_factor=4,
-            guided_layers=1,
-            guided_heads=1,
-        ),
-        discriminator=DiscriminatorConfig(width=8, crop_steps=8),
-        method=MethodConfig(
-            name=MethodName.professor_forcing,
-            weight=0.05,
-            imitation_weight=0.5,
-            start_step=2,
-            ramp_steps=2,
-            gate_low=0.0,
-            gate_high=1.0,
-            teacher_weight=0.02,
-        ),
-        freerun=FreerunConfig(every=3, pool_size=6, batch_size=4),
-        trainer=TrainerConfig(
-            steps=12,
-            batch_size=5,
-            warmup_steps=4,
-            log_every=1,
-            evaluate_every=6,
-            checkpoint_every=4,
-            num_eval_sentences=2,
-        ),
+        method=replace(tiny.method, **method, interval=1, ramp_steps=2),
+        freerun=replace(tiny.freerun, every=3, ahead=0),
+        trainer=replace(tiny.trainer, checkpoint_every=4, num_threads=None),
     )
 
 

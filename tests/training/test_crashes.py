@@ -1,7 +1,6 @@
 """A run that is cut off anywhere loses nothing but the time since its last checkpoint."""
 
 import errno
-import importlib
 import json
 import math
 import os
@@ -10,11 +9,12 @@ import sys
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import crash_test
 import pytest
 import torch
+from tiny_run import made_corpus
 
 from profforce.app import main
 from profforce.config import TrainConfig
@@ -30,7 +30,6 @@ from profforce.training.loop import train
 from profforce.training.state import TrainState
 from profforce.training.step import StepLoss
 
-TOOLS = Path(__file__).parents[2] / "tools"
 TIMES = ("time/", "mem/")
 
 
@@ -114,13 +113,8 @@ def test_records_that_cannot_be_written_are_one_line(
 def test_the_command_exits_1_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = [
-        f"data.root={tmp_path / 'corpus'}",
-        "data.num_utterances=8",
-        "data.valid_fraction=0.3",
-    ]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = ["model=tiny", "data=synthetic", *corpus, "trainer.steps=1", "trainer.batch_size=2"]
+    corpus = made_corpus(tmp_path / "corpus", 8)
+    words = ["model=tiny", *corpus, "trainer.steps=1", "trainer.batch_size=2"]
     capfd.readouterr()
     monkeypatch.setattr(checkpoint.torch, "save", full)
     assert main(["train", *words, "method=teacher_forcing", f"hydra.run.dir={tmp_path / 'r'}"]) == 1
@@ -129,35 +123,21 @@ def test_the_command_exits_1_with_one_line(
     assert list((tmp_path / "r/checkpoints").iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def crash() -> Iterator[ModuleType]:
-    """tools/crash_test.py, importable by the processes that it starts."""
-    sys.path.insert(0, str(TOOLS))
-    try:
-        yield importlib.import_module("crash_test")
-    finally:
-        sys.path.remove(str(TOOLS))
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="kills processes of a fork server")
-def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(
-    crash: ModuleType, tmp_path: Path
-) -> None:
-    out = crash.crash_test(tmp_path, 4, seed=1, steps=12)
+def test_a_run_killed_again_and_again_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    out = crash_test.crash_test(tmp_path, 4, seed=1, steps=12)
     assert out.kills == 4 and out.rounds >= 1
     assert out.differences == []
 
 
-def test_the_crash_test_sees_a_single_bit(
-    crash: ModuleType, config: TrainConfig, tmp_path: Path
-) -> None:
+def test_the_crash_test_sees_a_single_bit(config: TrainConfig, tmp_path: Path) -> None:
     train(changed(config, steps=3), tmp_path / "whole")
     for name in ("whole", "same", "other"):
         (tmp_path / f"{name}.log").write_text("")
     shutil.copytree(tmp_path / "whole", tmp_path / "same")
     shutil.copytree(tmp_path / "whole", tmp_path / "other")
-    assert crash.differences(tmp_path / "whole", tmp_path / "same") == []
+    assert crash_test.differences(tmp_path / "whole", tmp_path / "same") == []
     file = tmp_path / "other/metrics.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[1]["loss/mel"] = math.nextafter(rows[1]["loss/mel"], 10)
@@ -166,7 +146,7 @@ def test_the_crash_test_sees_a_single_bit(
     meta = json.loads(path.read_text())
     meta["sha256"]["model.safetensors"] = "0"
     path.write_text(json.dumps(meta))
-    found = crash.differences(tmp_path / "whole", tmp_path / "other")
+    found = crash_test.differences(tmp_path / "whole", tmp_path / "other")
     assert [line.split()[1] for line in found] == [str(len(rows)), "step", "weights"]
 
 

@@ -1,17 +1,15 @@
 """Several processes that train as one: what they tell each other, and that they equal one."""
 
-import importlib
 import json
 import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import crash_test
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -21,7 +19,6 @@ from profforce.errors import UserError
 from profforce.training.distributed import ALONE, Team, joined, local_device
 from profforce.training.loop import train
 
-TOOLS = Path(__file__).parents[2] / "tools"
 MEMBER = Path(__file__).with_name("member.py")
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or sys.platform == "win32", reason="no gloo"
@@ -29,17 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def crash() -> Iterator[ModuleType]:
-    """tools/crash_test.py, which starts trainings in processes of their own."""
-    sys.path.insert(0, str(TOOLS))
-    try:
-        yield importlib.import_module("crash_test")
-    finally:
-        sys.path.remove(str(TOOLS))
-
-
-@pytest.fixture(scope="module")
-def folder(crash: ModuleType, data: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(data: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a corpus."""
     folder = tmp_path_factory.mktemp("team")
     shutil.copytree(data.root, folder / "corpus")
@@ -47,9 +34,9 @@ def folder(crash: ModuleType, data: DataConfig, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def notes(crash: ModuleType, folder: Path) -> list[dict[str, Any]]:
+def notes(folder: Path) -> list[dict[str, Any]]:
     """What two processes found, by rank."""
-    port = str(crash.free_port())
+    port = str(crash_test.free_port())
     members = [
         subprocess.Popen(
             [sys.executable, str(MEMBER), str(rank), port, str(folder)],
@@ -92,9 +79,9 @@ def test_a_wait_in_vain_ends_in_a_line_that_names_the_reason(notes: list[dict[st
 
 
 def test_a_step_that_is_no_number_in_one_process_is_skipped_in_all(
-    notes: list[dict[str, Any]], folder: Path, crash: ModuleType
+    notes: list[dict[str, Any]], folder: Path
 ) -> None:
-    rows = [row for row in crash.logged(folder / "skipped") if "loss/skipped" in row]
+    rows = [row for row in crash_test.logged(folder / "skipped") if "loss/skipped" in row]
     assert [row["loss/skipped"] for row in rows] == [0, 0, 1, 1]
     assert rows[3]["loss/total"] == rows[3]["loss/total"]
     (line,) = [s for s in (folder / "0.log").read_text().splitlines() if "skipped" in s]
@@ -110,16 +97,16 @@ def test_a_signal_to_one_process_saves_once_and_ends_all(
     assert names == {"step-2", "step-3"}
 
 
-def losses_of(crash: ModuleType, run: Path) -> list[dict[str, float]]:
+def losses_of(run: Path) -> list[dict[str, float]]:
     parts = ("loss/", "gan/", "gap/", "imitation/")
     return [
         {name: value for name, value in row.items() if name.startswith(parts)}
-        for row in crash.logged(run)
+        for row in crash_test.logged(run)
     ]
 
 
-def require_equal(crash: ModuleType, one: Path, two: Path) -> None:
-    first, second = losses_of(crash, one), losses_of(crash, two)
+def require_equal(one: Path, two: Path) -> None:
+    first, second = losses_of(one), losses_of(two)
     assert len(first) == len(second)
     for a, b in zip(first, second, strict=True):
         assert b == pytest.approx(a, rel=2e-5, abs=1e-6)
@@ -130,10 +117,10 @@ def require_equal(crash: ModuleType, one: Path, two: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_equal_one_of_the_same_batches_and_either_goes_on_as_the_other(
-    crash: ModuleType, folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With dropout, forced steps, an expert, unlike lengths; to the noise of float32."""
-    config: TrainConfig = crash.settings_of(folder / "corpus", 10)
+    config: TrainConfig = crash_test.settings_of(folder / "corpus", 10)
     config = replace(
         config,
         model=replace(config.model, dropout=0.1),
@@ -143,22 +130,22 @@ def test_two_processes_equal_one_of_the_same_batches_and_either_goes_on_as_the_o
     twice = replace(config, trainer=replace(config.trainer, accumulate=2))
     one, two = folder / "one", folder / "two"
     train(twice, one)
-    crash.finish(crash.born(config, two, processes=2), two)
-    require_equal(crash, one, two)
+    crash_test.finish(crash_test.born(config, two, processes=2), two)
+    require_equal(one, two)
     for step in (8, 10):
         shutil.rmtree(two / f"checkpoints/step-{step}")
     with caplog.at_level(logging.WARNING):
         train(twice, two, resume=True)
     assert any("it changed processes 2 -> 1" in message for message in caplog.messages)
-    require_equal(crash, one, two)
+    require_equal(one, two)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="kills processes of a fork server")
 def test_two_processes_killed_together_or_alone_equal_the_uninterrupted_ones(
-    crash: ModuleType, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    out = crash.crash_test(tmp_path, 4, seed=5, steps=10, processes=2)
+    out = crash_test.crash_test(tmp_path, 4, seed=5, steps=10, processes=2)
     assert out.kills == 4 and 0 < out.of_one < 4
     assert out.differences == []
 

@@ -14,11 +14,9 @@ from tests.training.test_loop import StopAt, same_checkpoint
 
 
 @pytest.fixture(scope="session")
-def shards(data: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.training.conftest import MEL
-
+def shards(data: DataConfig, tiny: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shards") / "tars"
-    pack(data, MEL, out, samples=5, seed=1)
+    pack(data, tiny.mel, out, samples=5, seed=1)
     return out
 
 

@@ -8,16 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-
-from profforce.app import main
+from tiny_run import made_corpus
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no process groups")
 def test_ctrl_c_during_data_workers_saves_and_exits_130(tmp_path: Path) -> None:
-    data = [f"data.root={tmp_path / 'corpus'}", "data.num_utterances=24", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *data]) == 0
-    words = ["train", "model=tiny", "data=synthetic", *data, "trainer.steps=100000"]
+    data = made_corpus(tmp_path / "corpus")
+    words = ["train", "model=tiny", *data, "trainer.steps=100000"]
     words += ["trainer.batch_size=8", "trainer.log_every=1", "method=teacher_forcing"]
     words += ["data.num_workers=1", "trainer.num_threads=1", f"hydra.run.dir={tmp_path / 'run'}"]
     code = (
