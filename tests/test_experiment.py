@@ -1,31 +1,27 @@
 """tools/experiment.py: equal starts, equal time, kept results, and figures that can be checked."""
 
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import experiment
+import experiment_check
+import experiment_job
+import experiment_report
 import numpy as np
 import pytest
 import torch
+from tiny_run import trained
 
-from profforce.app import main
 from profforce.bridge import compose
-from profforce.config import TrainConfig
+from profforce.config import CrossAttentionKind, PositionsKind, TrainConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_train_state
 from profforce.training.logs import Report
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tools"
-sys.path.insert(0, str(TOOLS))
-try:
-    import experiment
-    import experiment_check
-    import experiment_job
-    import experiment_report
-finally:
-    sys.path.remove(str(TOOLS))
 
 RECIPES = {
     "start": ["data=synthetic"],
@@ -42,13 +38,9 @@ RECIPES = {
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("experiment")
-    corpus = [f"data.root={root / 'corpus'}", "data.num_utterances=16", "data.valid_fraction=0.3"]
-    assert main(["data", "prepare", "synthetic", *corpus]) == 0
-    words = ["model=tiny", "data=synthetic", *corpus, "method=teacher_forcing"]
-    words += ["trainer.steps=6", "trainer.warmup_steps=2", "trainer.batch_size=4"]
-    assert main(["train", *words, f"hydra.run.dir={root / 'run'}"]) == 0
-    return find_checkpoint(root / "run", "last")
+    words = ["method=teacher_forcing", "trainer.steps=6"]
+    run = trained(tmp_path_factory.mktemp("experiment"), *words, num_utterances=16)
+    return find_checkpoint(run, "last")
 
 
 @pytest.fixture
@@ -210,6 +202,13 @@ def test_differences_are_those_of_the_seeds_that_both_have() -> None:
             '{"start": [], "common": ["x"], "recipes": [{"name": "a", "overrides": []}]}',
             "KEY=VALUE",
         ),
+        ('{"start": [], "common": [3], "recipes": []}', "KEY=VALUE"),
+        ('{"start": [], "common": [], "recipes": {}}', "recipes are a list"),
+        ('{"start": [], "common": [], "recipes": [], "lik": "x"}', "no such key; got lik;"),
+        ('{"start": [], "common": [], "recipes": [{"name": 1, "overrides": []}]}', "are texts"),
+        ('{"like": 3}', "are texts"),
+        ('{"like": "gone.json"}', "gone.json: cannot read"),
+        ('{"like": "recipes.json"}', "build on each other; got recipes.json -> recipes.json"),
     ],
 )
 def test_recipes_that_cannot_be_read_are_named(tmp_path: Path, content: str, said: str) -> None:
@@ -217,6 +216,67 @@ def test_recipes_that_cannot_be_read_are_named(tmp_path: Path, content: str, sai
     path.write_text(content)
     with pytest.raises(UserError, match=said):
         experiment.read_recipes(path)
+
+
+def builders(**bases: str | None) -> str:
+    """A file of recipes, each with one override, that build on others by name."""
+    recipes = [
+        {"name": name, "overrides": [f"{name}=1"], **({"like": base} if base else {})}
+        for name, base in bases.items()
+    ]
+    return json.dumps({"start": ["s=1"], "common": ["c=1"], "recipes": recipes})
+
+
+def test_recipes_and_files_come_after_what_they_are_like(tmp_path: Path) -> None:
+    base, path = tmp_path / "base.json", tmp_path / "recipes.json"
+    base.write_text(builders(last="middle", first=None, middle="first"))
+    assert experiment.read_recipes(base) == {
+        "start": ["s=1"],
+        "common": ["c=1"],
+        "recipes": [
+            {"name": "last", "overrides": ["first=1", "middle=1", "last=1"]},
+            {"name": "first", "overrides": ["first=1"]},
+            {"name": "middle", "overrides": ["first=1", "middle=1"]},
+        ],
+    }
+    more = [{"name": "more", "like": "last", "overrides": ["first=2"]}]
+    path.write_text(json.dumps({"like": "base.json", "start": ["s=2"], "recipes": more}))
+    plan = experiment.read_recipes(path)
+    assert (plan["start"], plan["common"]) == (["s=1", "s=2"], ["c=1"])
+    assert [recipe["name"] for recipe in plan["recipes"]] == ["last", "first", "middle", "more"]
+    assert plan["recipes"][-1]["overrides"] == ["first=1", "middle=1", "last=1", "first=2"]
+
+
+@pytest.mark.parametrize(
+    ("bases", "said"),
+    [
+        ({"one": "two", "two": "one"}, "build on each other; got one -> two -> one"),
+        ({"one": "one"}, "build on each other; got one -> one"),
+        ({"one": None, "two": "onne"}, "'two' is like 'onne', which is none; did you mean 'one'"),
+    ],
+    ids=["circle", "itself", "unknown"],
+)
+def test_recipes_that_build_on_nothing_are_named(
+    tmp_path: Path, bases: dict[str, str | None], said: str
+) -> None:
+    path = tmp_path / "recipes.json"
+    path.write_text(builders(**bases))
+    with pytest.raises(UserError, match=said):
+        experiment.read_recipes(path)
+
+
+def test_the_first_bed_is_the_present_one_with_attention_by_content() -> None:
+    first, present = (
+        experiment.read_recipes(TOOLS / "recipes" / name)
+        for name in ("synthetic_content.json", "synthetic.json")
+    )
+    assert (first["recipes"], first["common"]) == (present["recipes"], present["common"])
+    settings = [compose(TrainConfig, "train", plan["start"]) for plan in (first, present)]
+    assert settings[0].model.cross_attention is CrossAttentionKind.content
+    assert settings[0].model.positions is PositionsKind.absolute
+    places = ("cross_attention", "positions")
+    model = replace(settings[1].model, **{key: getattr(settings[0].model, key) for key in places})
+    assert replace(settings[1], model=model) == settings[0]
 
 
 @pytest.mark.parametrize("path", sorted((TOOLS / "recipes").glob("*.json")), ids=lambda p: p.stem)

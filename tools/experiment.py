@@ -4,9 +4,9 @@
         --start runs/bed/checkpoints/step-2000 --out out/experiment
     profforce train $(python tools/experiment.py --recipes FILE --words) hydra.run.dir=runs/bed
 
-A recipe is a name and overrides of the start's settings. What is finished is kept: run again with
-the same settings to go on. Writes results.json, results.md and results.png; docs/experiments.md
-says more.
+A recipe is a name and overrides of the start's settings; experiment_recipes.py describes the file.
+What is finished is kept: run again with the same settings to go on. Writes results.json, results.md
+and results.png; docs/experiments.md says more.
 """
 
 import argparse
@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from experiment_job import CLOCKS, Job, settings_for, write_whole
+from experiment_recipes import START, read_recipes
 from experiment_report import draw, summary_of, table_of
 
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint
 
-START = "start"
-"""Name of the row that examines the start itself."""
 WORKER = Path(__file__).with_name("experiment_job.py")
 
 
@@ -49,28 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0 if all(done) else 1
-
-
-def read_recipes(path: Path) -> dict[str, Any]:
-    """``{"start": [...], "common": [...], "recipes": [{"name": ..., "overrides": [...]}]}``."""
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        names = [str(recipe["name"]) for recipe in plan["recipes"]]
-        lists = [plan["start"], plan["common"], *(r["overrides"] for r in plan["recipes"])]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            "cannot read the recipes",
-            where=path,
-            got=f"{type(error).__name__} {error}",
-            expected="JSON with start, common and recipes, each with name and overrides",
-        ) from error
-    if not names or len(set(names)) < len(names) or START in names:
-        raise UserError(
-            "recipes need names of their own", where=path, got=names, expected=f"not '{START}'"
-        )
-    if not all(isinstance(words, list) and all("=" in w for w in words) for words in lists):
-        raise UserError("overrides are lists of KEY=VALUE", where=path)
-    return dict(plan)
 
 
 def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
