@@ -1,4 +1,4 @@
-"""The structures of ``free_run.cpp`` as ctypes sees them, field by field; see there."""
+"""The structures of ``free_run.cpp`` as ctypes sees them, declared line by line as there."""
 
 import ctypes
 from typing import Any
@@ -6,125 +6,71 @@ from typing import Any
 Pointer = ctypes.c_void_p
 Int = ctypes.c_int32
 Long = ctypes.c_int64
-Float = ctypes.c_float
+_TYPES: dict[str, Any] = {
+    "pointer": Pointer,
+    "int": Int,
+    "uint": ctypes.c_uint32,
+    "long": Long,
+    "float": ctypes.c_float,
+}
+"""Of the words that declarations begin with; each structure joins them."""
 
 
-def _struct(name: str, **fields: Any) -> type[ctypes.Structure]:
-    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+def _struct(name: str, *declarations: str) -> type[ctypes.Structure]:
+    """A structure of fields ``TYPE NAME NAME ...``; a test compares them with the source."""
+    fields = [
+        (field, _TYPES[kind])
+        for kind, *names in (line.split() for line in declarations)
+        for field in names
+    ]
+    made = type(name, (ctypes.Structure,), {"_fields_": fields})
+    _TYPES[name] = made
+    return made
 
 
-Matrix = _struct(
-    "Matrix",
-    data=Pointer,
-    bias=Pointer,
-    scale=Pointer,
-    sums=Pointer,
-    n=Int,
-    k=Int,
-    type=Int,
-)
+Matrix = _struct("Matrix", "pointer data bias scale sums", "int n k type")
 Linear = _struct(
     "Linear",
-    m=Matrix,
-    x=Pointer,
-    y=Pointer,
-    ldx=Long,
-    ldy=Long,
-    activation=Int,
-    add=Int,
-    gate=Pointer,
-    spans=Pointer,
-    taps=Long,
+    "Matrix m",
+    "pointer x y",
+    "long ldx ldy",
+    "int activation add",
+    "pointer gate spans",
+    "long taps",
 )
-Norm = _struct(
-    "Norm",
-    x=Pointer,
-    weight=Pointer,
-    bias=Pointer,
-    y=Pointer,
-    width=Long,
-    eps=Float,
-    activation=Int,
-)
+Norm = _struct("Norm", "pointer x weight bias y", "long width", "float eps", "int activation")
 Dropout = _struct(
-    "Dropout",
-    x=Pointer,
-    utterances=Pointer,
-    width=Long,
-    key=ctypes.c_uint32,
-    threshold=ctypes.c_uint32,
-    keep=Float,
+    "Dropout", "pointer x utterances", "long width", "uint key threshold", "float keep"
 )
-Positions = _struct("Positions", x=Pointer, table=Pointer, width=Long)
+Positions = _struct("Positions", "pointer x table", "long width")
 LinearAttention = _struct(
-    "LinearAttention",
-    qkv=Pointer,
-    y=Pointer,
-    s=Pointer,
-    z=Pointer,
-    heads=Int,
-    width=Int,
-    map=Int,
-    eps=Float,
+    "LinearAttention", "pointer qkv y s z", "int heads width map", "float eps"
 )
-Location = _struct("Location", advance=Pointer, centre=Pointer, offset=Pointer, log_sigma=Pointer)
-Walk = _struct("Walk", moves=Pointer, reached=Pointer, floor=Float)
+Location = _struct("Location", "pointer advance centre offset log_sigma")
+Walk = _struct("Walk", "pointer moves reached", "float floor")
 Attention = _struct(
     "Attention",
-    q=Pointer,
-    y=Pointer,
-    k=Pointer,
-    v=Pointer,
-    lengths=Pointer,
-    weights=Pointer,
-    ldq=Long,
-    places=Long,
-    steps=Long,
-    symbols=Long,
-    guided=Long,
-    heads=Int,
-    width=Int,
-    shown=Int,
-    location=Location,
-    walk=Walk,
+    "pointer q y k v lengths weights",
+    "long ldq places steps symbols guided",
+    "int heads width shown",
+    "Location location",
+    "Walk walk",
 )
-SpanAttention = _struct(
-    "SpanAttention", qkv=Pointer, y=Pointer, spans=Pointer, slopes=Pointer, heads=Int, width=Int
-)
-Remember = _struct(
-    "Remember",
-    kv=Pointer,
-    k=Pointer,
-    v=Pointer,
-    spans=Pointer,
-    places=Long,
-    heads=Int,
-    width=Int,
-)
-Recent = _struct("Recent", x=Pointer, past=Pointer, y=Pointer, kept=Long, width=Long)
-Operation = _struct("Operation", kind=Int, what=Pointer)
-Group = _struct("Group", first=Long, size=Long, alive=Long, t=Long)
+SpanAttention = _struct("SpanAttention", "pointer qkv y spans slopes", "int heads width")
+Recent = _struct("Recent", "pointer x past y", "long kept width")
+Remember = _struct("Remember", "pointer kv k v spans", "long places", "int heads width")
+Operation = _struct("Operation", "int kind", "pointer what")
+Group = _struct("Group", "long first size alive t")
 Run = _struct(
     "Run",
-    operations=Pointer,
-    num_operations=Long,
-    groups=Pointer,
-    num_groups=Long,
-    utterance=Pointer,
-    threads=Int,
-    parallel=Pointer,
-    input=Pointer,
-    frames=Pointer,
-    stop_logits=Pointer,
-    mel=Pointer,
-    stop=Pointer,
-    lengths=Pointer,
-    stopped=Pointer,
-    max_frames=Pointer,
-    scale=Pointer,
-    shift=Pointer,
-    max_steps=Long,
-    frames_a_step=Int,
-    num_mels=Int,
-    threshold=Float,
+    "pointer operations",
+    "long num_operations",
+    "pointer groups",
+    "long num_groups",
+    "pointer utterance",
+    "int threads",
+    "pointer parallel input frames stop_logits mel stop lengths stopped max_frames scale shift",
+    "long max_steps",
+    "int frames_a_step num_mels",
+    "float threshold",
 )
