@@ -25,7 +25,9 @@ from profforce.config import EvaluateConfig
 from profforce.data.corpus import load_corpus
 from profforce.evaluation.evaluate import evaluate
 from profforce.evaluation.figures import FIGURES
+from profforce.evaluation.judging import JUDGE_HZ, Take
 from profforce.evaluation.material import held_out
+from profforce.evaluation.voice import VoiceEncoder
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.training.distributed import Team
 from profforce.training.gap import fixed_sentences, measure_gap
@@ -213,6 +215,65 @@ def test_listening_adds_its_figures(
     assert found["runs"][0]["summary"]["word_errors"]["mean"] == 1.0
     assert {"word_errors_recorded", "word_errors_vocoded"} <= set(found["figures"])
     assert found["figures"]["character_errors"]["better"] == "lower"
+
+
+def score(take: Take) -> dict[str, float]:
+    """Any sound is as good as it is long."""
+    return {f"distillmos{take.suffix}": len(take.audio) / JUDGE_HZ}
+
+
+def test_judges_of_quality_stand_beside_ground_truth(
+    result: Callable[..., Any], run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("profforce.evaluation.quality.DistillMos", lambda: score)
+    page, table = tmp_path / "page.html", tmp_path / "table.md"
+    words = ["--compare", str(run), "--html", str(page), "--markdown", str(table)]
+    found = result("judges=[distillmos]", *words)
+    keys = {"distillmos", "distillmos_forced", "distillmos_vocoded", "distillmos_recorded"}
+    assert keys <= set(found["figures"]) and keys <= set(found["differences"][0]["summary"])
+    for row in found["runs"][0]["rows"]:
+        assert row["distillmos"] == pytest.approx(row["seconds"], abs=1e-3)
+        length = abs(row["distillmos"] - row["distillmos_recorded"])
+        assert length == pytest.approx(row["stop_error_s"], abs=0.05)
+    for path in (page, table):
+        assert "DistillMOS, vocoded recordings" in path.read_text(encoding="utf-8")
+
+
+def untrained() -> VoiceEncoder:
+    torch.manual_seed(0)
+    return VoiceEncoder().eval()
+
+
+def test_voices_are_compared_with_that_of_training(
+    result: Callable[..., Any], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VoiceEncoder, "pretrained", untrained)
+    held = result("judges=[speaker]", "num_voice_recordings=3")
+    ends = ("", "_forced", "_vocoded", "_recorded")
+    assert {f"voice_training{end}" for end in ends} <= set(held["figures"])
+    assert "voice_recording_vocoded" in held["figures"]
+    assert "voice_recording_recorded" not in held["figures"]
+    (tmp_path / "texts.txt").write_text("ba be bi bo.\n")
+    texts = result("judges=[speaker]", "--input", str(tmp_path / "texts.txt"))
+    assert 0 < texts["runs"][0]["rows"][0]["voice_training"] <= 1
+    assert [key for key in texts["figures"] if key.startswith("voice")] == ["voice_training"]
+
+
+def test_a_voice_needs_the_corpus_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(VoiceEncoder, "pretrained", untrained)
+    assert main(["evaluate", "--run", str(tmp_path), "--hard", "judges=[speaker]"]) == 2
+    assert "leave it out of judges" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_a_missing_judge_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("profforce.evaluation.packages.find_spec", lambda _: None)
+    assert main(["evaluate", "--run", str(tmp_path), "judges=[speaker]"]) == 2
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "pip install --no-deps resemblyzer" in line
 
 
 def test_what_was_spoken_is_kept(result: Callable[..., Any], run: Path, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from profforce.errors import UserError
 from profforce.lines import texts_to_speak
 
 if TYPE_CHECKING:
-    from profforce.config import EvaluateConfig
+    from profforce.config import DataConfig, EvaluateConfig
+    from profforce.data.corpus import Corpus
     from profforce.data.progress import Progress
     from profforce.evaluation.material import Material
 
@@ -61,26 +62,28 @@ def evaluate(
     with team_for(cfg.device) as team, shown_by_first() as progress:
         from profforce.evaluation.evaluate import evaluate as measure
         from profforce.evaluation.evaluate import require_comparable
+        from profforce.evaluation.judges import judges_of
+        from profforce.evaluation.judging import Judge, judged
         from profforce.evaluation.keep import keep
-        from profforce.evaluation.listening import Whisper, listen
         from profforce.evaluation.page import to_html
         from profforce.evaluation.report import Report, to_json, to_markdown
         from profforce.sampling.output import require_writable
 
         if out is not None:
             require_writable(out)
+        judges: list[Judge] = []
+        team.from_first("loading the judges", lambda: judges.extend(judges_of(cfg)))
         material = team.from_first(
             "reading the texts", lambda: _material(run, source, hard, cfg, progress)
         )
         cfg = replace(cfg, device=device_for(team, cfg.device))
         runs = [run, *(compare or [])]
         require_comparable(runs, material, cfg)
-        listener = Whisper(cfg.num_threads) if cfg.listen and team.is_first else None
         measured = [measure(folder, material, cfg, progress, team) for folder in runs]
         if not team.is_first:
             return
-        if listener is not None:
-            measured = listen(measured, material, listener, progress)
+        if judges:
+            measured = judged(measured, material, judges, progress)
     report = Report(material, measured, timing=cfg.timing)
     for writer, target in zip((to_json, to_markdown, to_html), targets, strict=True):
         if target == "-":
@@ -96,10 +99,31 @@ def evaluate(
 def _material(
     run: Path, source: Path | None, hard: bool, cfg: "EvaluateConfig", progress: "Progress"
 ) -> "Material":
-    from profforce.bridge import saved_settings
-    from profforce.evaluation.material import NUM_HELD_OUT, given_texts, hard_sentences, held_out
+    from profforce.config import JudgeName
+    from profforce.evaluation.material import NUM_HELD_OUT, held_out_of
 
-    count = cfg.num_utterances
+    texts = _texts(source, hard, cfg.num_utterances)
+    compares_voices = JudgeName.speaker in cfg.all_judges
+    if texts is not None and not compares_voices:
+        return texts
+    note = "texts without recordings: --hard or --input FILE"
+    if texts is not None:
+        note = "the judge 'speaker' compares with the run's corpus: leave it out of judges"
+    try:
+        data, corpus = _corpus_of(run, progress)
+        texts = texts or held_out_of(corpus, data, cfg.num_utterances or NUM_HELD_OUT)
+        if compares_voices:
+            return texts.with_voices(corpus, data, cfg.num_voice_recordings, cfg.speaker)
+        return texts
+    except UserError as err:
+        err.add_note(note)
+        raise
+
+
+def _texts(source: Path | None, hard: bool, count: int | None) -> "Material | None":
+    """Those that are given; None if they are to be held-out utterances."""
+    from profforce.evaluation.material import given_texts, hard_sentences
+
     if hard and source is not None:
         raise UserError("give either --hard or --input FILE", got="both")
     if hard:
@@ -107,11 +131,15 @@ def _material(
     if source is not None:
         name = "standard input" if str(source) == "-" else source.name
         return given_texts(f"texts of {name}", texts_to_speak(None, source), count)
-    try:
-        return held_out(saved_settings(run), count or NUM_HELD_OUT, progress)
-    except UserError as err:
-        err.add_note("texts without recordings: --hard or --input FILE")
-        raise
+    return None
+
+
+def _corpus_of(run: Path, progress: "Progress") -> "tuple[DataConfig, Corpus]":
+    from profforce.bridge import saved_settings
+    from profforce.data.corpus import load_corpus
+
+    settings = saved_settings(run)
+    return settings.data, load_corpus(settings.data, settings.text, settings.mel, progress)
 
 
 def _write(path: Path, text: str) -> None:

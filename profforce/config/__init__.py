@@ -7,7 +7,7 @@ key, what was given and what is allowed; the command line turns it into one line
 from profforce.config.bench import TRAINING_SUITES, BenchConfig, BenchDtype, TrainingBenchConfig
 from profforce.config.data import MISSING_TEXT, DataConfig, DataKind
 from profforce.config.discriminator import DiscriminatorConfig, DiscriminatorKind, GanLoss
-from profforce.config.evaluate import EvaluateConfig
+from profforce.config.evaluate import EvaluateConfig, JudgeName
 from profforce.config.faults import FaultConfig
 from profforce.config.freerun import FreerunConfig
 from profforce.config.mel import MelConfig
@@ -47,6 +47,7 @@ __all__ = [
     "FeatureMap",
     "FreerunConfig",
     "GanLoss",
+    "JudgeName",
     "MelConfig",
     "MethodConfig",
     "MethodName",

