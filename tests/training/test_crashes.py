@@ -21,7 +21,6 @@ from profforce.config import TrainConfig
 from profforce.data.batch import Batch
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
-from profforce.models import checkpoint
 from profforce.models.checkpoint import SaveError, find_checkpoint, recover
 from profforce.training import loop
 from profforce.training.faults import DivergedError
@@ -91,7 +90,7 @@ def test_a_disk_full_while_saving_ends_the_run_which_goes_on_with_more_room(
     config = changed(config, evaluate_every=99)
     train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.torch, "save", fail_from(8, checkpoint.torch.save))
+        patch.setattr(torch, "save", fail_from(8, torch.save))
         with pytest.raises(SaveError, match=r"step-8: checkpoint cannot .*No space"):
             train(config, tmp_path / "cut")
     assert [p.name for p in (tmp_path / "cut/checkpoints").iterdir()] == ["step-4"]
@@ -116,7 +115,7 @@ def test_the_command_exits_1_with_one_line(
     corpus = made_corpus(tmp_path / "corpus", 8)
     words = ["model=tiny", *corpus, "trainer.steps=1", "trainer.batch_size=2"]
     capfd.readouterr()
-    monkeypatch.setattr(checkpoint.torch, "save", full)
+    monkeypatch.setattr(torch, "save", full)
     assert main(["train", *words, "method=teacher_forcing", f"hydra.run.dir={tmp_path / 'r'}"]) == 1
     errors = [line for line in capfd.readouterr().err.splitlines() if "error" in line.lower()]
     assert len(errors) == 1 and "checkpoint cannot be written" in errors[0]
