@@ -79,6 +79,12 @@ def test_recipes_are_compared_and_what_is_done_is_kept(
     assert experiment.main(words) == 0
     assert "2 of 2 jobs are done" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in (out / "jobs").iterdir()} == before
+    result = out / "jobs" / "conv-seed0.json"
+    found = json.loads(result.read_text())
+    result.write_text(json.dumps(found | {"rows": found["rows"][:1]}))
+    assert experiment.main([*words, "--again"]) == 0
+    assert json.loads(result.read_text()) == found
+    assert [path.name for path in (out / "runs").iterdir()] == ["conv-seed0"]
     assert experiment.main([*words, "--start-only"]) == 0
     assert "1 of 1 jobs are done" in capfd.readouterr().err
     assert experiment.main([*words, "--texts", "3"]) == 1

@@ -39,10 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(" ".join(plan["start"]))
             return 0
         jobs = jobs_of(plan, options)
-        missing = [job for job in jobs if not is_done(job)]
-        print(f"{len(jobs) - len(missing)} of {len(jobs)} jobs are done", file=sys.stderr)
+        finished = [job for job in jobs if is_done(job)]
+        print(f"{len(finished)} of {len(jobs)} jobs are done", file=sys.stderr)
+        todo = finished if options.again else [job for job in jobs if job not in finished]
         with ThreadPoolExecutor(options.jobs) as pool:
-            done = list(pool.map(lambda job: work(job, options.out), missing))
+            done = list(pool.map(lambda job: work(job, options.out, options.again), todo))
         report(jobs, options.out)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -129,10 +130,13 @@ def is_done(job: Job) -> bool:
     return True
 
 
-def work(job: Job, out: Path) -> bool:
-    """Do ``job`` in a process of one thread; False, with its log named, if it failed."""
+def work(job: Job, out: Path, again: bool = False) -> bool:
+    """Do ``job``, or its exam ``again``, in a process of one thread; False if it failed.
+
+    Says how it ended, and where its log is if it failed.
+    """
     folder = Path(job.run_dir)
-    if folder.exists():  # left by a job that was killed: its time is not known
+    if folder.exists() and not again:  # left by a job that was killed: its time is not known
         folder.rename(_aside(folder))
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -141,7 +145,10 @@ def work(job: Job, out: Path) -> bool:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("wb") as file:
         code = subprocess.call(
-            [sys.executable, str(WORKER), str(order)], stdout=file, stderr=file, env=environment
+            [sys.executable, str(WORKER), str(order), *["--again"] * again],
+            stdout=file,
+            stderr=file,
+            env=environment,
         )
     done = code == 0
     said = "done" if done else f"FAILED ({code}), see {log}"
@@ -195,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--texts", type=int, default=60, help="of each exam (default: %(default)s)")
     parser.add_argument("--joined", type=int, default=2, help="texts in one of the longer exam")
     parser.add_argument("--only", nargs="+", help="names of recipes")
+    parser.add_argument("--again", action="store_true", help="examine what is done once more")
     parser.add_argument("--start-only", action="store_true", help="examine the start, no recipe")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once, one thread each")
     return parser

@@ -1,6 +1,8 @@
 """One job of tools/experiment.py, in a process of its own: train for its time, then examine.
 
-python tools/experiment_job.py JOB.json
+python tools/experiment_job.py JOB.json [--again]
+
+With --again it is only examined once more, by an exam that has changed.
 """
 
 import json
@@ -79,21 +81,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = Job(**json.loads(Path(words[0]).read_text(encoding="utf-8")))
     torch.set_num_threads(1)
     try:
-        write_whole(Path(job.result), run(replace(job, overrides=tuple(job.overrides))))
+        job = replace(job, overrides=tuple(job.overrides))
+        write_whole(Path(job.result), run(job, again="--again" in words))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def run(job: Job) -> dict[str, Any]:
-    """Train, examine, and say what it took."""
+def run(job: Job, again: bool = False) -> dict[str, Any]:
+    """Train, unless it is done and examined ``again``; examine, and say what it took."""
     config = settings_for(job)
     corpus = load_corpus(config.data, config.text, config.mel)
     start = Path(job.start)
     steps, used, trained = 0, 0.0, start
-    if job.seconds > 0:
-        run_dir = Path(job.run_dir)
+    run_dir = Path(job.run_dir)
+    if job.seconds > 0 and again:
+        done = json.loads(Path(job.result).read_text(encoding="utf-8"))
+        steps, used, trained = done["steps"], done["used_s"], find_checkpoint(run_dir, "last")
+    elif job.seconds > 0:
         first = begin(config, corpus, start, run_dir)
         budget = train_for(job, config, run_dir)
         steps, used = budget.steps - first, budget.used

@@ -31,6 +31,8 @@ MEASURES = {
     "mcd_free_db": ("MCD free", 1, "dB"),
     "mcd_forced_db": ("MCD forced", 1, "dB"),
     "mcd_gap_db": ("gap", 1, "dB"),
+    "mcd_other_db": ("MCD forced, another reading", 1, "dB"),
+    "mcd_excess_db": ("excess gap", 1, "dB"),
     "error_rate_forced": ("wrong letters, forced", 100, "%"),
 }
 """Of a row: its heading, what to multiply it by, and the unit then."""

@@ -29,6 +29,8 @@ class Exam:
     """Texts with the mels they should be spoken as."""
     tokens: tuple[tuple[Token, ...], ...] | None
     """Letters of each utterance, None where they cannot be known from the sound."""
+    other: Batch | None = None
+    """The same texts read another time, None where there is no other reading."""
 
 
 def synthetic_exams(
@@ -57,14 +59,7 @@ def synthetic_exams(
         IN_LENGTH: texts[:num],
         LONGER: [" ".join(text.rstrip(".") for text in parts) + "." for parts in longer],
     }
-    return [
-        Exam(
-            name,
-            _batch(tokenizer, said, [rendered(text, mel, variation) for text in said]),
-            tuple(tuple(tokens_of(text, mel)) for text in said),
-        )
-        for name, said in lists.items()
-    ]
+    return [_synthetic_exam(name, said, tokenizer, mel, variation) for name, said in lists.items()]
 
 
 def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
@@ -102,6 +97,17 @@ def seen_exam(corpus: Corpus, mel: MelConfig, *, num: int, letters: bool) -> Exa
     items = [train[k] for k in range(min(num, len(train)))]
     said = tuple(tuple(tokens_of(item.text, mel)) for item in items) if letters else None
     return Exam(SEEN, collate(items), said)
+
+
+def _synthetic_exam(
+    name: str, texts: Sequence[str], tokenizer: Tokenizer, mel: MelConfig, variation: float
+) -> Exam:
+    own, other = (
+        _batch(tokenizer, texts, [rendered(text, mel, variation, reading) for text in texts])
+        for reading in (0, 1)
+    )
+    tokens = tuple(tuple(tokens_of(text, mel)) for text in texts)
+    return Exam(name, own, tokens, other if variation else None)
 
 
 def _batch(tokenizer: Tokenizer, texts: Sequence[str], mels: Sequence[Tensor]) -> Batch:

@@ -93,9 +93,9 @@ def mel_of(sounds: Sequence[Sound], mel: MelConfig) -> Tensor:
     return _analysed(audio_of(sounds), mel)
 
 
-def rendered(text: str, mel: MelConfig, variation: float = 0.0) -> Tensor:
-    """Mel ``[T, M]`` of ``text`` as the corpus of this ``variation`` would say it."""
-    return _analysed(synthesize(text, variation), mel)
+def rendered(text: str, mel: MelConfig, variation: float = 0.0, reading: int = 0) -> Tensor:
+    """Mel ``[T, M]`` of ``text`` as the corpus of this ``variation`` would say it, or another."""
+    return _analysed(synthesize(text, variation, reading), mel)
 
 
 def _analysed(audio: npt.NDArray[np.float32], mel: MelConfig) -> Tensor:

@@ -5,9 +5,11 @@ T mel frames, M mel channels.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from profforce.config import FreerunConfig, MelConfig
+from profforce.data.batch import Batch
 from profforce.errors import UserError
 from profforce.evaluation.exam import Exam
 from profforce.evaluation.letters import Templates
@@ -15,7 +17,10 @@ from profforce.evaluation.verdict import judge
 from profforce.evaluation.warp import slips_between
 from profforce.models.metrics import dtw_mel_distance, mel_cepstral_distortion
 from profforce.models.tts import TTSModel
-from profforce.training.gap import measure_gap
+from profforce.nn.modes import evaluating
+from profforce.nn.noise import PrenetNoise
+from profforce.training.gap import NOISE_SEED, measure_gap
+from profforce.training.passes import teacher_forced
 
 Row = dict[str, Any]
 
@@ -38,10 +43,14 @@ def examine(
 
     Returns:
         One JSON-able row an utterance. Shares and counts are numbers, so that rows can be averaged.
+        ``mcd_other_db`` is of the pass that is teacher-forced along another reading of the text: as
+        near to this one as a model comes that makes no mistake of its own. ``mcd_excess_db`` is
+        what a free run is farther away than that.
     """
     batch = exam.batch
     reading = measure_gap(model, batch, config)
     free, forced = reading.free_running, reading.teacher_forced
+    others = None if exam.other is None else _along(model, exam.other)
     rows = []
     for i, text in enumerate(batch.texts):
         frames, made = int(batch.mel_lengths[i]), int(free.lengths[i])
@@ -54,12 +63,24 @@ def examine(
             "stop_error_frames": float(abs(made - frames)),
             **distances(own, fed, truth),
         }
+        if others is not None:
+            row["mcd_other_db"] = mel_cepstral_distortion(others[i], truth)
+            row["mcd_excess_db"] = row["mcd_free_db"] - row["mcd_other_db"]
         if exam.tokens is None or templates is None:
             row |= _by_warping(own, truth, mel, stopped)
         else:
             row |= _by_letters(exam, i, own, fed, mel, templates, stopped)
         rows.append(row)
     return rows
+
+
+@torch.no_grad()
+def _along(model: TTSModel, batch: Batch) -> list[Tensor]:
+    """What ``model`` says teacher-forced over ``batch``: B mels ``[T, M]``."""
+    noise = PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
+    with evaluating(model):
+        mels = teacher_forced(model, batch, noise).mel.cpu()
+    return [mel[:frames] for mel, frames in zip(mels, batch.mel_lengths.tolist(), strict=True)]
 
 
 def distances(own: Tensor, fed: Tensor, truth: Tensor) -> Row:

@@ -24,6 +24,7 @@ from profforce.evaluation.exam import (
 )
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
+from profforce.models.metrics import mel_cepstral_distortion
 from profforce.models.transformer import TransformerTTS
 from profforce.models.tts import TeacherForced
 from profforce.text.tokenizer import Tokenizer
@@ -67,6 +68,36 @@ def test_the_truth_of_an_exam_is_what_the_corpus_would_say() -> None:
             assert torch.equal(exam.batch.mel[k, : len(mel)], mel)
             assert int(exam.batch.mel_lengths[k]) == len(mel)
             assert len(exam.tokens[k]) == sum(map(str.isalpha, text))
+
+
+def test_another_reading_says_the_same_otherwise() -> None:
+    for exam in exams():
+        own, other = exam.batch, exam.other
+        assert other is not None and other.texts == own.texts
+        assert torch.equal(other.symbols, own.symbols)
+        assert not torch.equal(other.mel_lengths, own.mel_lengths)
+    tokenizer = Tokenizer(TextConfig())
+    plain = synthetic_exams(tokenizer, MEL, trained=20, variation=0.0, num=1, joined=1)
+    assert [exam.other for exam in plain] == [None, None]  # it would be the same
+
+
+def test_excess_is_over_the_pass_along_another_reading(
+    templates: Templates, monkeypatch: MonkeyPatch
+) -> None:
+    exam = exams(num=2)[0]
+    other = exam.other
+    assert other is not None
+    model = TransformerTTS(ModelConfig(), 40, MEL.num_mels)
+    monkeypatch.setattr(measure, "measure_gap", lambda *_: spoken(exam, 0))
+    forced = TeacherForced(other.mel, other.mel, other.mel, other.mel, other.mel)
+    monkeypatch.setattr(measure, "teacher_forced", lambda *_: forced)
+    for k, row in enumerate(measure.examine(model, exam, FreerunConfig(), MEL, templates)):
+        truth = exam.batch.mel[k, : int(exam.batch.mel_lengths[k])]
+        said = other.mel[k, : int(other.mel_lengths[k])]
+        assert row["mcd_other_db"] == mel_cepstral_distortion(said, truth) > 0.1
+        assert row["mcd_excess_db"] == row["mcd_free_db"] - row["mcd_other_db"]
+    (row, _) = measure.examine(model, replace(exam, other=None), FreerunConfig(), MEL, templates)
+    assert "mcd_excess_db" not in row
 
 
 def test_seen_texts_are_those_of_training_with_their_letters_where_known(corpus: Corpus) -> None:

@@ -117,11 +117,14 @@ def durations(text: str, variation: float = 0.0) -> list[int]:
     return [sound.frames for sound in sounds_of(text, variation)]
 
 
-def sounds_of(text: str, variation: float = 0.0) -> list[Sound]:
-    """How ``text`` is said at a ``variation`` between 0 and 1; 0 says every symbol always alike."""
+def sounds_of(text: str, variation: float = 0.0, reading: int = 0) -> list[Sound]:
+    """How ``text`` is said at a ``variation`` between 0 and 1; 0 says every symbol always alike.
+
+    The corpus has ``reading`` 0; each other one varies it in its own way.
+    """
     if not variation:
         return [Sound(symbol, _frames(symbol)) for symbol in symbols_of(text)]
-    rng = random.Random(f"{SEED}|{text}")
+    rng = random.Random(_key(text, reading))
 
     def factor(most: float) -> float:
         return math.exp(variation * rng.uniform(-most, most))
@@ -130,11 +133,11 @@ def sounds_of(text: str, variation: float = 0.0) -> list[Sound]:
     return [_varied(symbol, tempo, voice, factor) for symbol in symbols_of(text)]
 
 
-def synthesize(text: str, variation: float = 0.0) -> npt.NDArray[np.float32]:
-    """Audio [N]; N is the sum of the durations times the hop."""
-    audio = audio_of(sounds_of(text, variation))
+def synthesize(text: str, variation: float = 0.0, reading: int = 0) -> npt.NDArray[np.float32]:
+    """Audio [N] of :func:`sounds_of`; N is the sum of the durations times the hop."""
+    audio = audio_of(sounds_of(text, variation, reading))
     if variation:
-        seed = random.Random(f"noise|{SEED}|{text}").getrandbits(64)
+        seed = random.Random(f"noise|{_key(text, reading)}").getrandbits(64)
         noise = np.random.default_rng(seed).standard_normal(len(audio))
         audio = (audio + variation * NOISE_AMPLITUDE * noise).astype(np.float32)
     return audio
@@ -143,6 +146,10 @@ def synthesize(text: str, variation: float = 0.0) -> npt.NDArray[np.float32]:
 def audio_of(sounds: Sequence[Sound]) -> npt.NDArray[np.float32]:
     """Audio [N] of ``sounds`` (at least one), without noise."""
     return np.concatenate([_chord(sound) for sound in sounds])
+
+
+def _key(text: str, reading: int) -> str:
+    return f"{SEED}|{text}" + (f"|{reading}" if reading else "")
 
 
 def _varied(symbol: str, tempo: float, voice: float, factor: Callable[[float], float]) -> Sound:

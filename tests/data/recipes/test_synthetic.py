@@ -81,6 +81,9 @@ def test_variation_changes_how_a_text_is_said_and_repeats(text: str, variation: 
     assert len({sound.pitch for sound in sounds}) > 3
     audio = synthetic.synthesize(text, variation)
     assert np.array_equal(audio, synthetic.synthesize(text, variation))
+    other = synthetic.sounds_of(text, variation, reading=1)
+    assert [sound.symbol for sound in other] == [sound.symbol for sound in sounds]
+    assert [sound.pitch for sound in other] != [sound.pitch for sound in sounds]
     assert len(audio) == sum(synthetic.durations(text, variation)) * synthetic.MEL.hop_length
 
 
