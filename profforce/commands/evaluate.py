@@ -13,10 +13,14 @@ from profforce.errors import UserError
 from profforce.lines import texts_to_speak
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from profforce.config import DataConfig, EvaluateConfig
     from profforce.data.corpus import Corpus
     from profforce.data.progress import Progress
     from profforce.evaluation.material import Material
+    from profforce.evaluation.report import Report
+    from profforce.training.distributed import Team
 
 
 def evaluate(
@@ -60,40 +64,67 @@ def evaluate(
     _check_outputs([*filter(None, targets)])
     cfg = compose(EvaluateConfig, "evaluate", list(overrides or []))
     with team_for(cfg.device) as team, shown_by_first() as progress:
-        from profforce.evaluation.evaluate import evaluate as measure
-        from profforce.evaluation.evaluate import require_comparable
-        from profforce.evaluation.judges import judges_of
-        from profforce.evaluation.judging import Judge, judged
         from profforce.evaluation.keep import keep
-        from profforce.evaluation.page import to_html
-        from profforce.evaluation.report import Report, to_json, to_markdown
         from profforce.sampling.output import require_writable
 
         if out is not None:
             require_writable(out)
-        judges: list[Judge] = []
-        team.from_first("loading the judges", lambda: judges.extend(judges_of(cfg)))
-        material = team.from_first(
-            "reading the texts", lambda: _material(run, source, hard, cfg, progress)
+        report = _measured(
+            [run, *(compare or [])],
+            cfg,
+            lambda: _material(run, source, hard, cfg, progress),
+            progress,
+            team,
         )
-        cfg = replace(cfg, device=device_for(team, cfg.device))
-        runs = [run, *(compare or [])]
-        require_comparable(runs, material, cfg)
-        measured = [measure(folder, material, cfg, progress, team) for folder in runs]
-        if not team.is_first:
-            return
-        if judges:
-            measured = judged(measured, material, judges, progress)
-    report = Report(material, measured, timing=cfg.timing)
+    if report is None:
+        return
+    _give(report, targets)
+    if out is not None:
+        keep(report, out, cfg)
+    if "-" not in targets:
+        show_evaluation(report)
+
+
+def _measured(
+    runs: list[Path],
+    cfg: "EvaluateConfig",
+    read: "Callable[[], Material]",
+    progress: "Progress",
+    team: "Team",
+) -> "Report | None":
+    """What the processes of ``team`` measured on the texts that the first one ``read``s.
+
+    None in all but the first.
+    """
+    from profforce.evaluation.evaluate import evaluate as measure
+    from profforce.evaluation.evaluate import require_comparable
+    from profforce.evaluation.judges import judges_of
+    from profforce.evaluation.judging import Judge, judged
+    from profforce.evaluation.report import Report
+
+    judges: list[Judge] = []
+    team.from_first("loading the judges", lambda: judges.extend(judges_of(cfg)))
+    material = team.from_first("reading the texts", read)
+    cfg = replace(cfg, device=device_for(team, cfg.device))
+    require_comparable(runs, material, cfg)
+    measured = [measure(folder, material, cfg, progress, team) for folder in runs]
+    if not team.is_first:
+        return None
+    if judges:
+        measured = judged(measured, material, judges, progress)
+    return Report(material, measured, timing=cfg.timing)
+
+
+def _give(report: "Report", targets: list[str | None]) -> None:
+    """Write the report as JSON, Markdown and HTML, each where it is wanted."""
+    from profforce.evaluation.page import to_html
+    from profforce.evaluation.report import to_json, to_markdown
+
     for writer, target in zip((to_json, to_markdown, to_html), targets, strict=True):
         if target == "-":
             typer.echo(writer(report), nl=False)
         elif target is not None:
             _write(Path(target), writer(report))
-    if out is not None:
-        keep(report, out, cfg)
-    if "-" not in targets:
-        show_evaluation(report)
 
 
 def _material(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from profforce.commands.together import device_for, in_order, shown_by_first, te
 from profforce.errors import UserError
 from profforce.jobs import rank, started_by_torchrun
 from profforce.lines import texts_to_speak
+
+if TYPE_CHECKING:
+    from profforce.config import SampleConfig
+    from profforce.sampling.request import Request
+    from profforce.sampling.run import Failures
 
 
 def sample(
@@ -47,12 +52,21 @@ def sample(
     from profforce.config import SampleConfig
 
     cfg = compose(SampleConfig, "sample", list(overrides or []))
-    piped = str(out) == "-"
-    if piped and not stream:
+    if str(out) == "-" and not stream:
         raise UserError("only a stream goes to stdout", where="--out -", remedy="add --stream")
     if stream and started_by_torchrun():
         raise UserError("a stream comes from one process", remedy="leave out --stream or torchrun")
-    texts = [] if rank() else texts_to_speak(text, source)
+    failed = _spoken(cfg, run, [] if rank() else texts_to_speak(text, source), out, stream)
+    if failed:
+        say(failed.summary(), "yellow")
+        if strict:
+            raise typer.Exit(1)
+
+
+def _spoken(
+    cfg: "SampleConfig", run: Path, texts: "list[Request]", out: Path, stream: bool
+) -> "Failures":
+    """Speak ``texts`` and print a line for each; which of them have faults."""
     with team_for(cfg.device) as team, shown_by_first() as progress:
         from profforce.sampling.run import Failures
         from profforce.sampling.run import sample as whole_sample
@@ -67,10 +81,7 @@ def sample(
         failed = Failures()
         rows = in_order(team, made, len(texts), cfg.batch_size)
         for number, row in enumerate(rows, 1):
-            print_json(row, err=piped)  # stdout holds the audio
+            print_json(row, err=str(out) == "-")  # stdout holds the audio
             failed.add(row)
             progress("speaking", number, len(texts))
-    if failed:
-        say(failed.summary(), "yellow")
-        if strict:
-            raise typer.Exit(1)
+    return failed

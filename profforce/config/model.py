@@ -122,6 +122,11 @@ class ModelConfig:
         return min(self.guided_layers, self.decoder_layers) * self.guided_heads
 
     def __post_init__(self) -> None:
+        self._check_ranges()
+        self._check_guided()
+        self._check_widths()
+
+    def _check_ranges(self) -> None:
         positive = [
             "attention_width",
             "location_channels",
@@ -144,6 +149,8 @@ class ModelConfig:
         in_range("model", self, ("dropout", "prenet_dropout"), 0, 1, below=True)
         in_range("model", self, ("guided_layers", "guided_heads"), 1)
         in_range("model", self, ("symbols_per_frame",), 0, above=True)
+
+    def _check_guided(self) -> None:
         for part, whole in (("guided_layers", "decoder_layers"), ("guided_heads", "num_heads")):
             got, most = getattr(self, part), getattr(self, whole)
             if got > most:
@@ -151,6 +158,8 @@ class ModelConfig:
                     f"model.{part} must be <= model.{whole} = {most}, got {got}; "
                     f"set model.{part}={most}"
                 )
+
+    def _check_widths(self) -> None:
         if self.width % self.num_heads:
             raise ValueError(
                 f"model.width must be a multiple of model.num_heads = {self.num_heads}, "

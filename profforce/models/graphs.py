@@ -123,9 +123,7 @@ def run_on_device(
         places=_up(replays * steps_a_graph, PLACES_MULTIPLE) * _has_caches(model),
         steps=steps_a_graph,
     )
-    positions = model.decoder_positions.table(replays * steps_a_graph, model.config.width)
-    if positions is None:
-        positions = model.mel_mean.new_zeros(replays * steps_a_graph, model.config.width)
+    positions = _positions(model, replays * steps_a_graph)
     try:
         machine = machine_for(model, need, noisy=noise is not None, precision=precision)
         run = _Run(
@@ -194,6 +192,12 @@ _REFUSED: "weakref.WeakKeyDictionary[nn.Module, str]" = weakref.WeakKeyDictionar
 def _has_caches(model: TransformerTTS) -> bool:
     """Whether the state of a layer grows with the number of steps, as far as is known."""
     return any(type(block.attention) is not LinearSelfAttention for block in model.decoder)
+
+
+def _positions(model: TransformerTTS, num_steps: int) -> Tensor:
+    """``[U, D]`` that steps add to their inputs; zeros where places are told in another way."""
+    table = model.decoder_positions.table(num_steps, model.config.width)
+    return model.mel_mean.new_zeros(num_steps, model.config.width) if table is None else table
 
 
 def _up(number: int, multiple: int) -> int:

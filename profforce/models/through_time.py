@@ -131,13 +131,7 @@ def run_through_time(
         Memory(memory.k.contiguous(), memory.v.contiguous(), memory.mask)
         for memory in model.encode(symbols, symbol_lengths, speakers)
     ]
-    first = memories[0].k.new_zeros(len(symbols), size * model.num_mels)
-    recent = model.recent_steps
-    carried = _Carried(
-        first,
-        (None,) * len(memories),
-        None if recent is None else recent.init_state(len(symbols), first),
-    )
+    carried = _before_the_first(model, memories, len(symbols))
     rows: list[_Rows] = []
     ended = torch.zeros_like(max_frames, dtype=torch.bool)
     every = recompute_steps or CHECK_EVERY
@@ -153,6 +147,15 @@ def run_through_time(
         if bool(ended.all()):
             break
     return _finish(model, rows, max_frames, stop_threshold)
+
+
+def _before_the_first(model: "TransformerTTS", memories: Sequence[Memory], batch: int) -> _Carried:
+    """What the first step finds: no frames, no states."""
+    size = model.config.reduction_factor * model.num_mels
+    frames = memories[0].k.new_zeros(batch, size)
+    recent = model.recent_steps
+    past = None if recent is None else recent.init_state(batch, frames)
+    return _Carried(frames, (None,) * len(memories), past)
 
 
 def _steps(
