@@ -78,13 +78,14 @@ def fooling(
         fooled = fooling_loss(made.logits, True, config.loss)
         loss = loss + weights.free * fooled
         scalars["gan/free_running"] = fooled.detach()
+        if weights.teacher > 0 or weights.matching > 0:
+            with torch.set_grad_enabled(weights.teacher > 0):
+                real = judge(seen.real, seen.lengths)
         if weights.teacher > 0:
-            alike = fooling_loss(judge(seen.real, seen.lengths).logits, False, config.loss)
+            alike = fooling_loss(real.logits, False, config.loss)
             loss = loss + weights.teacher * alike
             scalars["gan/teacher_forced"] = alike.detach()
         if weights.matching > 0:
-            with torch.no_grad():
-                real = judge(seen.real, seen.lengths)
             matched = matching_loss(made.features, real.features)
             loss = loss + weights.matching * matched
             scalars["gan/matching"] = matched.detach()

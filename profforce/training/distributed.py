@@ -138,7 +138,12 @@ class Team:
                 for value in (*module.parameters(), *module.buffers()):
                     dist.broadcast(value.detach(), src=0, group=self._group_of(value))
 
-    def require_equal(self, what: str, value: object) -> None:
+    def require_equal(
+        self,
+        what: str,
+        value: object,
+        remedy: str = "run the same version on the same kind of device in all of them",
+    ) -> None:
         """Refuse to go on if ``value`` is not the same everywhere.
 
         Raises:
@@ -149,7 +154,7 @@ class Team:
             raise LostError(
                 f"the processes disagree about {what}",
                 got=", ".join(f"{other} in process {rank}" for rank, other in enumerate(values)),
-                remedy="run the same version on the same kind of device in all of them",
+                remedy=remedy,
             )
 
     def _send(self, bucket: Sequence[Tensor]) -> tuple[Tensor, Any]:

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from profforce.data.sampler import BucketSampler
 from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
-from profforce.runs import refuse_used
+from profforce.runs import held, refuse_used
 from profforce.training.distributed import ALONE, Team, local_device
 from profforce.training.faults import (
     MOST_IN_A_ROW,
@@ -86,22 +86,44 @@ def train(
     if not cfg.model.num_speakers and len(corpus.speakers) > 1:
         cfg = replace(cfg, model=replace(cfg.model, num_speakers=len(corpus.speakers)))
     state = TrainState(cfg, corpus, device, team)
+    with ExitStack() as lock:
+        team.from_first("taking the run folder", lambda: _take(run_dir, resume, lock))
+        _begin(state, run_dir, resume)
+        return _train(state, run_dir, report or LogReporter(), make_scorer)
+
+
+def _take(run_dir: Path, resume: bool, lock: ExitStack) -> None:
+    if not resume:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    if run_dir.is_dir():
+        lock.enter_context(held(run_dir))
+
+
+def _begin(state: TrainState, run_dir: Path, resume: bool) -> None:
+    """Where a run starts from: its last checkpoint, or nothing."""
+    team = state.team
     if resume:
         state.load(team.from_first("looking for a checkpoint", lambda: recover(run_dir)))
     else:
-        team.from_first("making the run folder", lambda: _claim(run_dir))
+        team.from_first("looking at the run folder", lambda: refuse_used(run_dir))
         state.begin()
         state.share_weights()
+
+
+def _train(
+    state: TrainState, run_dir: Path, report: Reporter, make_scorer: MakeScorer | None
+) -> float:
+    cfg, corpus = state.config, state.corpus
     log.info(
         "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
-        describe(device),
+        describe(state.device),
         parameters_in_millions(state.model),
         len(corpus.train),
         len(corpus.valid),
         state.step,
         cfg.trainer.steps,
     )
-    if resume and state.step >= cfg.trainer.steps:
+    if state.step >= cfg.trainer.steps:
         log.info(
             "nothing to do: the run is at step %d and trainer.steps=%d; to go on: "
             "profforce train --resume %s trainer.steps=%d",
@@ -112,7 +134,7 @@ def train(
         scorer = None if make_scorer is None else make_scorer(cfg, corpus)
         if scorer is None and cfg.trainer.best_by != BestBy.gap:
             raise ValueError(f"trainer.best_by={cfg.trainer.best_by} needs make_scorer")
-        _Loop(state, run_dir, run_log, report or LogReporter(), scorer).run(flag)
+        _Loop(state, run_dir, run_log, report, scorer).run(flag)
     if flag.signal is not None:
         name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
         log.info(
@@ -133,12 +155,14 @@ def _corpus_of(cfg: TrainConfig, team: Team) -> Corpus:
     team.from_first("reading the corpus", load)
     if not found:
         load()
-    return found[0]
-
-
-def _claim(run_dir: Path) -> None:
-    refuse_used(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    corpus = found[0]
+    size = f"{len(corpus.train)} + {len(corpus.valid)} utterances"
+    team.require_equal(
+        "the corpus",
+        f"{size} ({corpus.fingerprint()[:8]})",
+        remedy="give all machines the same files, or a shared data.root",
+    )
+    return corpus
 
 
 @contextmanager

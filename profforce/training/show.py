@@ -1,6 +1,7 @@
 """What a person looks at and listens to during training: free-running beside teacher-forced."""
 
 import logging
+import shutil
 from pathlib import Path
 
 import torch
@@ -15,13 +16,15 @@ from profforce.training.gap import Reading, alignment_of
 
 BOARD_MIB = 512
 """Size of the TensorBoard files from which they get scalars alone: some 250 readings."""
+KEPT_READINGS = 50
+"""Newest readings whose files stay in ``samples/``: some 100 MiB."""
 log = logging.getLogger(__name__)
 
 
 def show_reading(
     reading: Reading, step: int, run_dir: Path, board: SummaryWriter, corpus: Corpus, factor: int
 ) -> None:
-    """Write audio and pictures to TensorBoard and to ``run_dir/samples/step-N``.
+    """Write audio and pictures to TensorBoard and to ``run_dir/samples/step-N``; old ones go.
 
     Args:
         reading: both passes over the fixed sentences.
@@ -56,6 +59,16 @@ def show_reading(
         save_figure(figure, folder / f"{i}.png")
         if roomy:
             board.add_figure(f"{i}/comparison", figure, step, close=False)
+    forget_old(run_dir)
+
+
+def forget_old(run_dir: Path) -> None:
+    """Remove ``samples/step-N`` beyond the newest, but for those of steps with a checkpoint."""
+    found = [p for p in (run_dir / "samples").glob("step-*") if p.name[5:].isdecimal()]
+    found.sort(key=lambda path: int(path.name[5:]))
+    for path in found[:-KEPT_READINGS]:
+        if not (run_dir / "checkpoints" / path.name).is_dir():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def board_has_room(board: SummaryWriter, run_dir: Path) -> bool:

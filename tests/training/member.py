@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,14 @@ def skip_a_step(team: Team, folder: Path) -> Note:
     return {}
 
 
+def see_another_corpus(team: Team, folder: Path) -> Note:
+    """The second process has fewer utterances."""
+    config = crash_test.settings_of(folder / "corpus", 4)
+    if not team.is_first:
+        config = replace(config, data=replace(config.data, num_utterances=20))
+    return {"said": said(lambda: loop.train(config, folder / "unlike", team=team))}
+
+
 def stop(team: Team, folder: Path) -> Note:
     """A signal that comes to the second process alone."""
 
@@ -116,6 +125,7 @@ def main(rank: int, port: str, folder: Path) -> None:
     with joined("cpu", 2.0) as team:
         notes["talk"] = talk(team)
         notes["skip"] = skip_a_step(team, folder)
+        notes["unlike"] = see_another_corpus(team, folder)
         notes["stop"] = stop(team, folder)
     os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
     with joined("cpu", 0.15) as team:

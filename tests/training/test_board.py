@@ -32,3 +32,26 @@ def test_sounds_and_pictures_end_at_a_size_and_scalars_go_on(
     assert len(list((tmp_path / "bounded/samples/step-3").glob("*.wav"))) == 2
     rows = [(tmp_path / run / "metrics.jsonl").read_text() for run in ("all", "bounded")]
     assert len(rows[0].splitlines()) == len(rows[1].splitlines())
+
+
+def test_of_old_readings_those_with_a_checkpoint_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "KEPT_READINGS", 2)
+    for step in (5, 10, 100, 20, 9):
+        (tmp_path / f"samples/step-{step}").mkdir(parents=True)
+    (tmp_path / "samples/step-mine").mkdir()
+    (tmp_path / "checkpoints/step-9").mkdir(parents=True)
+    show.forget_old(tmp_path)
+    left = {path.name for path in (tmp_path / "samples").iterdir()}
+    assert left == {"step-9", "step-20", "step-100", "step-mine"}
+
+
+def test_a_run_keeps_its_newest_readings(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "KEPT_READINGS", 2)
+    config.method.name = MethodName.teacher_forcing
+    config = changed(config, steps=4, evaluate_every=1, checkpoint_every=4)
+    train(config, tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run/samples").iterdir()} == {"step-3", "step-4"}

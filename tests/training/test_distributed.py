@@ -89,6 +89,16 @@ def test_a_step_that_is_no_number_in_one_process_is_skipped_in_all(
     assert 5 < len(named) <= 10 and len(set(named)) == len(named)  # the utterances of both
 
 
+def test_processes_that_see_unlike_corpora_do_not_begin(
+    notes: list[dict[str, Any]], folder: Path
+) -> None:
+    for note in notes:
+        said = note["unlike"]["said"]
+        assert said.startswith("LostError: the processes disagree about the corpus; got ")
+        assert "utterances (" in said and "data.root" in said and "\n" not in said
+    assert not (folder / "unlike").exists()
+
+
 def test_a_signal_to_one_process_saves_once_and_ends_all(
     notes: list[dict[str, Any]], folder: Path
 ) -> None:

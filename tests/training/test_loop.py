@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from profforce import runs
 from profforce.config import MethodName, TrainConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_model, recover
@@ -164,6 +166,24 @@ def test_a_folder_with_a_run_is_not_overwritten(config: TrainConfig, run_dir: Pa
     train(changed(config, steps=1), run_dir)
     with pytest.raises(UserError, match="holds a run already; continue it with --resume"):
         train(config, run_dir)
+
+
+def test_two_trainings_in_one_folder_are_refused(
+    config: TrainConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one has the folder, another process neither begins nor resumes there."""
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.1)
+    train(changed(config, steps=2), run_dir)
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()}
+    with runs.held(run_dir):
+        monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process
+        with pytest.raises(UserError, match="another training writes into this folder"):
+            train(changed(config, steps=4), run_dir, resume=True)
+        shutil.rmtree(run_dir / "checkpoints")
+        with pytest.raises(UserError, match="another training writes into this folder"):
+            train(config, run_dir)
+    left = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()}
+    assert left == {path: time for path, time in before.items() if path in left}
 
 
 def test_resuming_with_other_sizes_is_refused_with_both_values(

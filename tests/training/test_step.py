@@ -47,6 +47,27 @@ def losses(state: TrainState, weights: ForcingWeights) -> tuple[torch.Tensor, to
     return sum(own), judged
 
 
+def test_the_real_crops_are_judged_once_for_all_terms(config: TrainConfig, corpus: Corpus) -> None:
+    """And each term is what it is alone."""
+    state = TrainState(config, corpus, CPU)
+    state.set_mel_statistics()
+    state.discriminator.eval()  # the power iteration of a spectral norm would move
+    calls: list[int] = []
+    state.discriminator.register_forward_hook(lambda *call: calls.append(len(call[1][0])))
+    told = {}
+    for weights in ((0.5, 0.1, 0.0), (0.5, 0.0, 0.2), (0.5, 0.1, 0.2)):
+        free, teacher, matching = weights
+        calls.clear()
+        scalars: dict[str, torch.Tensor] = {}
+        for part in parts(state, ForcingWeights(free, teacher, matching=matching)):
+            scalars |= part.scalars
+        told[weights] = scalars
+        assert calls == [4, 4, 8]  # made, real; both for the judge itself
+    both = told[0.5, 0.1, 0.2]
+    assert torch.equal(both["gan/teacher_forced"], told[0.5, 0.1, 0.0]["gan/teacher_forced"])
+    assert torch.equal(both["gan/matching"], told[0.5, 0.0, 0.2]["gan/matching"])
+
+
 def test_each_loss_moves_its_own_network_only(config: TrainConfig, corpus: Corpus) -> None:
     state = TrainState(config, corpus, CPU)
     state.set_mel_statistics()
