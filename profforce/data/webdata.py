@@ -1,6 +1,7 @@
 """Tar files of samples as WebDataset lays them out: ``KEY.wav`` beside ``KEY.txt`` or ``KEY.json``.
 
-Files of one key lie side by side; the key ends at the first dot of the name. A tar is searched once
+Files of one key lie side by side; the key ends at the first dot of the name. As there,
+names without a key are passed over: hidden files, those with no suffix, ``__meta__.json``. A tar is searched once
 for where its members lie, which reads headers and texts and seeks over the audio; a sample is then
 read from its place. That gives what a stream of tars (the ``webdataset`` package) does not: lengths
 before reading, batches of like lengths, and a resume to the sample without replaying an epoch.
@@ -56,17 +57,22 @@ class Found:
 
 def tar_files(pattern: str) -> list[Path]:
     """The tar files of a folder or of a pattern such as ``data/train-*.tar``, by name."""
-    path = Path(pattern).expanduser()
-    if path.is_dir():
-        found = sorted(path.glob("*.tar"))
-    else:
+    why = None
+    try:
+        path = Path(pattern).expanduser()
         root = Path(path.anchor)
-        found = sorted(root.glob(str(path.relative_to(root)))) if path.name else []
-    found = [tar for tar in found if tar.is_file()]
+        if path.is_dir():
+            found = sorted(path.glob("*.tar"))
+        else:
+            found = sorted(root.glob(str(path.relative_to(root)))) if path.name else []
+        found = [tar for tar in found if tar.is_file()]
+    except (ValueError, RuntimeError, OSError) as error:  # no pattern, no such person's home
+        found, why = [], str(error)
     if not found:
         raise UserError(
             "no tar files here",
             where=f"data.shards={pattern}",
+            got=why,
             expected="a folder with .tar files, or a pattern such as data/train-*.tar",
             remedy="make them with: profforce data pack",
         )
@@ -91,23 +97,34 @@ def samples(tar: Path) -> Iterator[Sample]:
     for member in members(tar):
         path = PurePosixPath(member.name)
         stem, dot, suffix = path.name.partition(".")
+        if not stem or not dot or (stem.startswith("__") and stem.endswith("__")):
+            continue
         key = (path.parent / stem).as_posix()
         if sample is None or sample.key != key:
             if sample is not None:
                 yield sample
             sample = Sample(key)
-        sample.members[dot + suffix.lower()] = member
+        suffix = dot + suffix.lower()
+        if suffix in sample.members:
+            raise UserError(
+                "the tar file holds it twice",
+                where=f"{tar}/{member.name}",
+                expected="one file of a name",
+                remedy="pack it anew",
+            )
+        sample.members[suffix] = member
     if sample is not None:
         yield sample
 
 
 def members(tar: Path) -> Iterator[Member]:
-    """The files in a tar, which has to be whole."""
+    """The files in a tar, which has to be whole and to hold their content."""
     last = ""
     try:
         with tarfile.open(tar, "r:") as archive:
             for info in archive:
                 last = f"/{info.name}"
+                _refuse_odd(tar, info)
                 if info.isreg():
                     yield Member(info.name, info.offset_data, info.size)
             assert archive.fileobj is not None
@@ -122,6 +139,24 @@ def members(tar: Path) -> Iterator[Member]:
             expected="an uncompressed tar file",
             remedy=COPY,
         ) from error
+
+
+def _refuse_odd(tar: Path, info: tarfile.TarInfo) -> None:
+    """Members whose content does not lie in one piece behind their header, or without a name."""
+    where = f"{tar}/{info.name}"
+    if info.issym() or info.islnk():
+        raise UserError(
+            "a link in place of a file",
+            where=where,
+            got=f"a link to {info.linkname}",
+            remedy="pack the files themselves: tar --dereference --hard-dereference",
+        )
+    if info.issparse():
+        raise UserError("a sparse file", where=where, remedy="pack it anew without tar --sparse")
+    if any("\ud800" <= letter <= "\udfff" for letter in info.name):
+        raise UserError(
+            "the name is not UTF-8", where=tar, got=ascii(info.name), remedy="give it another name"
+        )
 
 
 def _audio(tar: Path, sample: Sample) -> Member:
@@ -187,5 +222,6 @@ def _num_samples(audio: Region, where: str, sample_rate: int) -> int:
     try:
         info = soundfile.info(audio)
     except (soundfile.SoundFileError, RuntimeError) as error:
-        raise DefectError(audio_kinds.AUDIO_CORRUPT, where=where, got=str(error)) from error
+        why = getattr(error, "error_string", str(error))  # the rest names the object read from
+        raise DefectError(audio_kinds.AUDIO_CORRUPT, where=where, got=why) from error
     return -(-int(info.frames) * sample_rate // int(info.samplerate))

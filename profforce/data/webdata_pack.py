@@ -3,8 +3,6 @@
 import io
 import json
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,41 +44,35 @@ def pack(
     """
     if samples < 1:
         raise UserError("a tar file needs samples", where="--samples", got=samples, expected=">= 1")
-    if any(out.glob("*.tar")):
-        raise UserError(
-            "holds tar files already", where=out, remedy="name another folder, or remove them"
-        )
+    _refuse_used(out)
     source = ManifestSource(data, mel)
     out.mkdir(parents=True, exist_ok=True)
     with place_for(out / "corpus") as place:
+        place.mkdir()
         table = build_table(
             source.utterances(), source.base, source.manifest, place, data.num_utterances
         )
         order = np.random.default_rng(seed).permutation(len(table)).tolist()
-        finished, size = [], 0
+        finished = []
         for first in range(0, len(order), samples):
-            target = out / f"shard-{first // samples:06d}.tar"
-            with _archive(target.with_name(f".{target.name}.part")) as archive:
+            part = place / f"shard-{first // samples:06d}.tar"
+            with tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as archive:
                 for number, row in enumerate(order[first : first + samples], first):
                     _add(archive, f"{number:08d}", table[row])
             progress("packing", min(first + samples, len(order)), len(order))
-            finished.append(target)
-        for target in finished:
-            part = target.with_name(f".{target.name}.part")
-            size += part.stat().st_size
-            part.replace(target)
+            finished.append(part)
+        size = sum(part.stat().st_size for part in finished)
+        _refuse_used(out)  # another process may have packed at the same time
+        for part in finished:
+            part.replace(out / part.name)
     return PackReport(out, len(order), len(finished), size / 2**20)
 
 
-@contextmanager
-def _archive(path: Path) -> Iterator[tarfile.TarFile]:
-    """A tar being written, removed if that fails."""
-    try:
-        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-            yield archive
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+def _refuse_used(out: Path) -> None:
+    if any(out.glob("*.tar")):
+        raise UserError(
+            "holds tar files already", where=out, remedy="name another folder, or remove them"
+        )
 
 
 def _add(archive: tarfile.TarFile, key: str, utterance: Utterance) -> None:
@@ -93,12 +85,18 @@ def _add(archive: tarfile.TarFile, key: str, utterance: Utterance) -> None:
     info = tarfile.TarInfo(f"{key}.json")
     info.size = len(text)
     archive.addfile(info, io.BytesIO(text))
+    content = _audio(utterance)
+    info = tarfile.TarInfo(key + utterance.audio.suffix.lower())
+    info.size = len(content)
+    archive.addfile(info, io.BytesIO(content))
+
+
+def _audio(utterance: Utterance) -> bytes:
+    """Whole, so that a file that changes meanwhile makes no false tar."""
+    where = f"{utterance.where}: {utterance.audio}"
     try:
-        with utterance.audio.open("rb") as file:
-            info = tarfile.TarInfo(key + utterance.audio.suffix.lower())
-            info.size = utterance.audio.stat().st_size
-            archive.addfile(info, file)
+        return utterance.audio.read_bytes()
     except FileNotFoundError as error:
-        raise UserError(
-            "no such audio file", where=f"{utterance.where}: {utterance.audio}"
-        ) from error
+        raise UserError("no such audio file", where=where) from error
+    except OSError as error:
+        raise UserError("cannot read the audio file", where=where, got=error.strerror) from error

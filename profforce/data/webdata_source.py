@@ -21,7 +21,7 @@ from profforce.data.features import Features, Mel, MelReader
 from profforce.data.manifest import Utterance
 from profforce.data.progress import Progress
 from profforce.data.table import UtteranceTable
-from profforce.data.webdata import COPY, found_in, tar_files
+from profforce.data.webdata import found_in, tar_files
 from profforce.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,15 @@ log = logging.getLogger(__name__)
 OPEN_FILES = 64
 """Tar files held open at once."""
 PLACES = {"tar": np.int32, "offset": np.int64, "size": np.int64, "frames": np.int64}
+
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of modification in nanoseconds."""
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    """By which one sees that a file was changed."""
+    return found.st_size, found.st_mtime_ns
 
 
 class TarFeatures(Stored):
@@ -40,12 +49,15 @@ class TarFeatures(Stored):
         self,
         base: Path,
         tars: Sequence[str],
+        stamps: Sequence[Stamp],
         audio: Texts,
         places: dict[str, Array],
         reader: MelReader,
     ) -> None:
         """``places``: columns as in :data:`PLACES`; ``audio``: names for messages."""
         self.base, self.tars, self.audio = base, list(tars), audio
+        self.stamps = list(stamps)
+        """Of each tar, when it was searched."""
         self.groups: Array = places["tar"]
         """The tar that each lies in."""
         self.offsets, self.sizes = places["offset"], places["size"]
@@ -62,9 +74,6 @@ class TarFeatures(Stored):
         where = self.base / self.audio[position]
         size = int(self.sizes[position])
         raw = self._read(int(self.groups[position]), int(self.offsets[position]), size)
-        if len(raw) < size:
-            got = f"{len(raw)} of {size} bytes"
-            raise UserError("the tar file is cut", where=where, got=got, remedy=COPY)
         mel = self.reader.of(decode_audio(raw, where, self.reader.mel.sample_rate))
         refuse_sound(str(where), mel, 1, self.reader.mel)
         return mel
@@ -77,6 +86,12 @@ class TarFeatures(Stored):
                 if len(self._files) > OPEN_FILES:
                     self._files.popitem(last=False)[1].close()
             file = self._files[tar]
+            if stamp_of(os.fstat(file.fileno())) != self.stamps[tar]:
+                raise UserError(
+                    "the tar file has changed since it was searched",
+                    where=path,
+                    remedy="leave it as it is while it is trained from; start or resume again",
+                )
             file.seek(offset)
             return file.read(size)
         except OSError as error:
@@ -92,6 +107,7 @@ class TarSource:
         """Raises :class:`UserError` if there is no tar file at ``data.shards``."""
         assert data.shards is not None
         self.files = tar_files(data.shards)
+        self.stamps = [stamp_of(tar.stat()) for tar in self.files]
         self.base = Path(os.path.commonpath([tar.parent for tar in self.files]))
         self.manifest = self.base
         self.store = Path(data.cache).expanduser() if data.cache else self.base / "features"
@@ -117,12 +133,12 @@ class TarSource:
     def features(self, table: UtteranceTable, progress: Progress | None) -> Features:
         """See :class:`Source`."""
         places = {name: column.array()[: len(table)] for name, column in self._columns.items()}
-        return TarFeatures(self.base, self._names(), table.texts["audio"], places, self.reader)
+        return self._of(self._names(), table, places)
 
     def state(self) -> list[tuple[str, int, int]]:
         """See :class:`Source`."""
-        stats = [(str(tar.resolve()), tar.stat()) for tar in self.files]
-        return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        rows = zip(self.files, self.stamps, strict=True)
+        return [(str(tar.resolve()), size, time) for tar, (size, time) in rows]
 
     def columns(self, features: Features) -> tuple[dict[str, Array], Sequence[str]]:
         """See :class:`Source`."""
@@ -135,7 +151,13 @@ class TarSource:
     ) -> Features | None:
         """See :class:`Source`."""
         places = {name: columns[name] for name in PLACES}
-        return TarFeatures(self.base, names, table.texts["audio"], places, self.reader)
+        return self._of(names, table, places)
+
+    def _of(
+        self, names: Sequence[str], table: UtteranceTable, places: dict[str, Array]
+    ) -> TarFeatures:
+        audio = table.texts["audio"]
+        return TarFeatures(self.base, names, self.stamps, audio, places, self.reader)
 
     def _names(self) -> list[str]:
         return [tar.relative_to(self.base).as_posix() for tar in self.files]

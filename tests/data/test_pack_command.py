@@ -1,6 +1,7 @@
 """``profforce data pack`` and training from what it made, by the command line."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,47 @@ def test_tar_files_need_no_root(make_corpus: MakeCorpus, tmp_path: Path) -> None
 
     config = compose(TrainConfig, "train", ["data=custom", f"data.shards={tmp_path}"])
     assert config.data.root == config.data.shards == str(tmp_path)
+
+
+def test_of_two_that_pack_at_once_one_is_refused_and_leaves_nothing(
+    make_corpus: MakeCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from profforce.config import DataConfig, MelConfig
+    from profforce.data.webdata_pack import pack
+    from profforce.errors import UserError
+
+    data, out = DataConfig(root=str(make_corpus(TEXTS))), tmp_path / "tars"
+
+    def other(label: str, done: int, total: int) -> None:
+        if done == 2:
+            monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process
+            pack(data, MelConfig(), out, samples=3, seed=0)
+
+    with pytest.raises(UserError, match="holds tar files already"):
+        pack(data, MelConfig(), out, samples=2, seed=0, progress=other)
+    assert sorted(path.name for path in out.iterdir()) == ["shard-000000.tar", "shard-000001.tar"]
+
+
+def test_audio_that_cannot_be_read_is_one_line(make_corpus: MakeCorpus, tmp_path: Path) -> None:
+    from profforce.config import DataConfig, MelConfig
+    from profforce.data import webdata_pack
+    from profforce.errors import UserError
+
+    root = make_corpus(TEXTS)
+
+    def unreadable(label: str, done: int, total: int) -> None:
+        for wav in root.rglob("*.wav"):
+            if wav.is_file():
+                wav.unlink()
+                wav.mkdir()
+
+    with pytest.raises(UserError, match=r"\.wav: cannot read the audio file; got Is a directory"):
+        webdata_pack.pack(
+            DataConfig(root=str(root)),
+            MelConfig(),
+            tmp_path / "tars",
+            samples=1,
+            seed=0,
+            progress=unreadable,
+        )
+    assert not list((tmp_path / "tars").iterdir())
