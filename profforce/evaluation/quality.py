@@ -1,7 +1,7 @@
 """What listeners would say of a sound, as two networks predict it: mean opinion scores from 1 to 5.
 
-Neither knows the text nor a reference. Both learned from telephone calls and noise suppressors:
-they hear noise, hum and distortion, and know little of wrong words, rhythm or feeling. N samples.
+Neither knows the text or a reference. They learned from noisy, coded and denoised speech: they hear
+noise, hum and distortion, and know little of wrong words, rhythm or feeling. N samples.
 """
 
 from pathlib import Path

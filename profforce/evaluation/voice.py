@@ -17,7 +17,10 @@ from profforce.evaluation.judging import JUDGE_HZ
 from profforce.evaluation.packages import file_of
 
 PACKAGE, WEIGHTS = "resemblyzer", "pretrained.pt"
-REMEDY = "run: pip install --no-deps resemblyzer (nothing but its weights is read)"
+REMEDY = (
+    "run: pip install 'profforce[speaker]', or for its weights alone, which are all that is read: "
+    "pip install --no-deps resemblyzer"
+)
 N_FFT, HOP, NUM_MELS = 400, 160, 40
 HIDDEN, LAYERS = 256, 3
 WINDOW, STEP = 160, 77

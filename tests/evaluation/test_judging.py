@@ -14,7 +14,7 @@ from profforce.audio.mel import MelSpectrogram
 from profforce.config import MelConfig
 from profforce.evaluation.evaluate import Evaluation
 from profforce.evaluation.figures import FIGURES, SCORES, Row, mean_over
-from profforce.evaluation.judging import Take, judged
+from profforce.evaluation.judging import OfSentences, Take, judged
 from profforce.evaluation.listening import Hearing
 from profforce.evaluation.material import Material, Recording
 from profforce.sampling.request import Request
@@ -111,6 +111,19 @@ def test_words_are_judged_like_sounds(material: Material) -> None:
     [alone] = judged([run(LOUD)], Material("m", material.requests), [Hearing(Ear())])
     expected = {"text", "heard", "words", "characters", "word_errors", "character_errors"}
     assert set(alone.rows[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "judged"),
+    [
+        ("Stop, stop!", False),
+        ("No one is in.", True),
+        ("今日は天気がいいので散歩に行きたいのです", True),
+    ],
+    ids=["two words", "four words", "no spaces"],
+)
+def test_a_word_or_two_are_not_judged(text: str, judged: bool) -> None:
+    assert bool(OfSentences(Loudness())(Take(text, LOUD))) == judged
 
 
 def test_each_score_has_a_line_beside_its_yardsticks() -> None:

@@ -88,7 +88,10 @@ def test_distillmos_scores_with_the_weights_of_its_package(
         (JudgeName.whisper, "'faster_whisper' is not installed; run: pip install 'profforce"),
         (JudgeName.distillmos, "'distillmos.sqa' is not installed; run: pip install 'profforce"),
         (JudgeName.dnsmos, "'speechmos.dnsmos' is not installed; run: pip install 'profforce"),
-        (JudgeName.speaker, "judge speaker are not installed; run: pip install --no-deps"),
+        (
+            JudgeName.speaker,
+            "speaker are not installed; run: pip install 'profforce[speaker]'",
+        ),
     ],
     ids=lambda value: str(value).partition(" ")[0],
 )
