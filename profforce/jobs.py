@@ -15,9 +15,14 @@ MARK = ".torchrun"
 """File of a run folder that names the job that made it."""
 
 
+def launched() -> bool:
+    """Whether the parent of this process is torchrun, or launch, which watches over it."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def started_by_torchrun() -> bool:
     """Whether this process is one of a group that torchrun, or its like, has started."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return launched() or int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def rank() -> int:

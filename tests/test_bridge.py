@@ -1,6 +1,7 @@
 """What the bridge to Hydra accepts and refuses, and that a mistake changes nothing on disk."""
 
 import io
+import os
 import socket
 import sys
 from importlib.metadata import distributions
@@ -13,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profforce import runs
 from profforce.bridge import Launch, compose, launch, quoted
 from profforce.config import SampleConfig, TextFrontEnd, TrainConfig
 from profforce.errors import UserError
@@ -98,6 +100,38 @@ def test_a_used_folder_keeps_its_settings(in_tmp: Path) -> None:
             launch("train", never, words, how)
     assert (in_tmp / "r/.hydra/config.yaml").read_bytes() == before
     assert [path.name for path in in_tmp.iterdir()] == ["r"]
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["begun", "resumed"])
+def test_a_folder_that_another_trains_in_keeps_its_settings(
+    in_tmp: Path, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.1)
+    run = in_tmp / "mine"
+    words = [f"hydra.run.dir={run}"]
+    launch("train", nothing, words, Launch())
+    before = {path: path.read_bytes() for path in (run / ".hydra").iterdir()}
+
+    how = Launch(resume=run) if resume else Launch()
+    given = ["seed=5"] if resume else [*words, "seed=5"]
+    with runs.held(run):
+        monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process
+        with pytest.raises(UserError, match="another training writes into this folder"):
+            launch("train", never, given, how)
+    assert {path: path.read_bytes() for path in (run / ".hydra").iterdir()} == before
+
+
+def test_a_folder_is_another_ones_until_the_task_is_done(in_tmp: Path) -> None:
+    """Its name holds the time, which is read once."""
+    seen: list[Path] = []
+
+    def task(cfg: TrainConfig, folder: Path) -> None:
+        assert (folder / runs.LOCK).read_text().startswith(f"{os.getpid()} of ")
+        seen.append(folder)
+
+    for _ in range(2):
+        launch("train", task, ["hydra.run.dir=r/${now:%f}"], Launch())
+    assert sorted(path.name for path in (in_tmp / "r").iterdir()) == sorted(p.name for p in seen)
 
 
 def test_a_resumed_run_that_refuses_new_settings_keeps_its_own(in_tmp: Path) -> None:

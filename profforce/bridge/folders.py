@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from profforce.errors import UserError
-from profforce.runs import refuse_used
+from profforce.runs import held, refuse_used
 
 
 def saved_folder(run: Path) -> Path:
@@ -33,13 +33,33 @@ def run_folder(raw: DictConfig) -> Path:
     return Path(folder)
 
 
-def refuse_used_by(raw: DictConfig) -> None:
-    """Refuse a run folder with checkpoints before Hydra writes other settings into it."""
+def known_folder(raw: DictConfig) -> Path | None:
+    """As :func:`run_folder`; None where it depends on the job."""
     try:
-        folder = run_folder(raw)
-    except OmegaConfBaseException:  # it depends on the job: the loop looks again
+        return run_folder(raw)
+    except OmegaConfBaseException:
+        return None
+
+
+@contextmanager
+def taken(folder: Path | None, *, resume: bool) -> Iterator[None]:
+    """Keep others from a run's folder before Hydra writes settings into it; nothing for None.
+
+    Raises:
+        UserError: if another training writes there, or a new run would begin over an old one, or
+            the folder cannot be made.
+    """
+    if folder is None:
+        yield
         return
-    refuse_used(folder)
+    if not resume:
+        refuse_used(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise UserError(f"cannot make the run folder: {err}") from err
+    with held(folder):
+        yield
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from omegaconf.errors import OmegaConfBaseException
 from profforce import jobs
 from profforce.bridge.application import run_hydra
 from profforce.bridge.flags import Launch, hydra_flags
-from profforce.bridge.folders import refuse_used_by, run_folder, settings_kept
+from profforce.bridge.folders import known_folder, run_folder, settings_kept, taken
 from profforce.bridge.settings import SCHEMAS, composed, typed
 from profforce.bridge.words import checked, quoted, resumed
 from profforce.config import TrainConfig
 from profforce.errors import UserError
 from profforce.explain import explain, key_of
-from profforce.runs import holds_run, refuse_used
+from profforce.runs import holds_run, refuse_busy, refuse_used
 
 if TYPE_CHECKING:
     from profforce.training.distributed import Team
@@ -63,14 +63,16 @@ def _launch_alone(
     name: str, task: Callable[[TrainConfig, Path], Any], given: list[str], how: Launch
 ) -> Any:
     words = given if how.resume is None else resumed(given, how.resume, how)
+    folder = None
     if not how.multirun and how.show is None:  # a mistake must neither leave nor change a folder
         raw = composed(name, words, how)
-        if how.resume is None:
-            refuse_used_by(raw)
+        folder = how.resume or known_folder(raw)
         typed(raw, TrainConfig)
+        if folder is not None:
+            words = _in_folder(words, folder)  # its name may tell the time: Hydra's is later
     argv = [f"profforce {name}", *hydra_flags(how), *words]
     try:
-        with settings_kept(how.resume):
+        with taken(folder, resume=how.resume is not None), settings_kept(how.resume):
             return run_hydra(name, task, argv)
     except (HydraException, OmegaConfBaseException) as err:
         raise UserError(explain(err, SCHEMAS[name], given)) from err
@@ -92,8 +94,7 @@ def _launch_together(name: str, task: TeamTask, given: list[str], how: Launch) -
         if begun and how.resume is None:  # its settings hold what was given, groups included
             how, given = replace(how, resume=folder), []
         elif how.resume is None:
-            given = [w for w in given if key_of(w) != "hydra.run.dir"]
-            given.append(f"hydra.run.dir={quoted(str(folder))}")
+            given = _in_folder(given, folder)
         cfg = team.from_first("composing the settings", lambda: _prepared(name, given, how)[0])
         resumes = how.resume is not None
         if not team.is_first:
@@ -103,6 +104,11 @@ def _launch_together(name: str, task: TeamTask, given: list[str], how: Launch) -
         result = _launch_alone(name, lambda cfg, _: task(cfg, folder, team, resumes), given, how)
         jobs.end()
         return result
+
+
+def _in_folder(words: list[str], folder: Path) -> list[str]:
+    kept = [w for w in words if key_of(w) != "hydra.run.dir"]
+    return [*kept, f"hydra.run.dir={quoted(str(folder))}"]
 
 
 def _prepared(name: str, given: list[str], how: Launch) -> tuple[TrainConfig, Path]:
@@ -120,5 +126,7 @@ def _chosen(folder: Path, how: Launch) -> tuple[Path, bool]:
         return found, holds_run(found)
     if how.resume is None:
         refuse_used(folder)
+    else:
+        refuse_busy(folder)
     jobs.begin(folder)
     return folder, False

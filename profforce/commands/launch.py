@@ -4,7 +4,9 @@ What torchrun would do on one machine, with the exit codes of the command itself
 traceback that torchrun adds to every end that is not its own.
 """
 
+import logging
 import os
+import signal
 import sys
 from dataclasses import fields
 from typing import Annotated, Any
@@ -60,6 +62,8 @@ def run_together(words: list[str], processes: int, restarts: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # what it tells of each end is told below, in one line
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     settings: dict[str, Any] = {"shutdown_timeout": SHUTDOWN_S}  # newer than PyTorch 2.9
     known = {f.name for f in fields(LaunchConfig)}
@@ -79,6 +83,10 @@ def run_together(words: list[str], processes: int, restarts: int) -> int:
         return 128 + int(err.sigval)
     except ChildFailedError as err:
         rank, failure = err.get_first_failure()
-        say(f"process {rank} ended with exit code {failure.exitcode}; its message is above", "red")
-        return failure.exitcode if failure.exitcode > 0 else 1
+        code = int(failure.exitcode)
+        if code < 0:
+            say(f"process {rank} was ended by {signal.Signals(-code).name}", "red")
+            return 1
+        say(f"process {rank} ended with exit code {code}; its message is above", "red")
+        return code
     return 0

@@ -1,10 +1,11 @@
 """Tar files of samples as WebDataset lays them out: ``KEY.wav`` beside ``KEY.txt`` or ``KEY.json``.
 
 Files of one key lie side by side; the key ends at the first dot of the name. As there,
-names without a key are passed over: hidden files, those with no suffix, ``__meta__.json``. A tar is searched once
-for where its members lie, which reads headers and texts and seeks over the audio; a sample is then
-read from its place. That gives what a stream of tars (the ``webdataset`` package) does not: lengths
-before reading, batches of like lengths, and a resume to the sample without replaying an epoch.
+names without a key are passed over: hidden files, those with no suffix, ``__meta__.json``. A tar is
+searched once for where its members lie, which reads headers and texts and seeks over the audio; a
+sample is then read from its place. That gives what a stream of tars (the ``webdataset`` package)
+does not: lengths before reading, batches of like lengths, and a resume to the sample without
+replaying an epoch.
 """
 
 import tarfile

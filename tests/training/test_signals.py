@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from tiny_run import made_corpus
 
+from profforce.training.distributed import ALONE
+from profforce.training.signals import StopFlag
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no process groups")
@@ -67,3 +70,13 @@ def test_the_first_process_started_inside_never_sees_ctrl_c(tmp_path: Path) -> N
     script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_who_has_lost_the_launcher_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    flag = StopFlag()
+    flag.parent += 1  # as if the parent were another one now
+    assert flag.none_stops(ALONE, over=False)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    assert not flag.none_stops(ALONE, over=False) and flag.signal == signal.SIGTERM
+    assert StopFlag().none_stops(ALONE, over=False)
