@@ -38,7 +38,7 @@ def test_constraints_pin_every_direct_dependency() -> None:
         if "==" in line
     }
     project = PROJECT["project"]
-    developed_with = ("demo", "asterisk", "hifigan", "judges", "onnx", "dev")
+    developed_with = ("demo", "asterisk", "hifigan", "judges", "speaker", "onnx", "dev")
     extras = [w for name in developed_with for w in project["optional-dependencies"][name]]
     wishes = [*project["dependencies"], *extras]
     names = {re.split(r"[<>=!~\[; ]", wish)[0].lower() for wish in wishes}
