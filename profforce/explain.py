@@ -63,6 +63,8 @@ def located(err: BaseException) -> str:
         wanted = re.search(r"Value '(.*?)'.* could not be converted to (Integer|Float)", str(err))
         if wanted:
             return f"{key}: got '{wanted[1]}', expected a {KINDS[wanted[2]]}"
+        if "is not a ListConfig" in str(err):
+            return f"{key}: got a single value, expected a list; write '{key}=[VALUE]'"
     return f"{_first_line(err)} (at '{key}')" if key else _first_line(err)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import profforce
+from profforce import doctor
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -43,6 +44,10 @@ def test_constraints_pin_every_direct_dependency() -> None:
     wishes = [*project["dependencies"], *extras]
     names = {re.split(r"[<>=!~\[; ]", wish)[0].lower() for wish in wishes}
     assert names - pinned == set()
+
+
+def test_the_doctor_looks_for_every_extra() -> None:
+    assert {*doctor.EXTRAS, "dev"} == set(PROJECT["project"]["optional-dependencies"])
 
 
 def test_no_requirement_names_a_host() -> None:
