@@ -2,7 +2,9 @@
 
 import pytest
 
+from profforce.bridge import compose
 from profforce.config import TrainConfig
+from profforce.errors import UserError
 from profforce.explain import key_of, near_key
 
 
@@ -27,3 +29,8 @@ def test_near_key(key: str, near: str) -> None:
 def test_key_of() -> None:
     words = ["a.b=1=2", "+a.b=1", "~a", "++a=1", "group@package=choice"]
     assert [key_of(word) for word in words] == ["a.b", "a.b", "a", "a", "group"]
+
+
+def test_a_list_without_brackets_is_shown_how_to_write() -> None:
+    with pytest.raises(UserError, match=r"got a single value.*write 'judges=\[VALUE\]'"):
+        compose("evaluate", ["judges=dnsmos"])
