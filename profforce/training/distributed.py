@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from profforce.errors import UserError
-from profforce.jobs import restarts
+from profforce.jobs import launched, restarts
 
 T = TypeVar("T")
 BUCKET_BYTES = 2**25
@@ -48,6 +48,13 @@ class Team:
     size: int = 1
     device_group: Any = None
     timeout_minutes: float = 30.0
+    launcher: int | None = None
+    """Number of the process that watches over them, as it was when they met."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether that process is gone: nobody would pass signals on, or notice an end."""
+        return self.launcher is not None and self.launcher != os.getppid()
 
     @property
     def share(self) -> slice:
@@ -200,6 +207,7 @@ def joined(device: str, timeout_minutes: float) -> Iterator[Team]:
         UserError: if they cannot find each other, or have fewer GPUs than processes.
     """
     limit = timedelta(minutes=timeout_minutes)
+    launcher = os.getppid() if launched() else None  # alive: it keeps the store they meet at
     try:
         # of its own, for torchrun may keep one store over restarts, with the addresses of the dead
         store = PrefixStore(f"profforce-{restarts()}", next(rendezvous("env://"))[0])
@@ -223,7 +231,7 @@ def joined(device: str, timeout_minutes: float) -> Iterator[Team]:
             )
         torch.cuda.set_device(local_device(device))
         group = dist.new_group(backend="nccl", timeout=limit)
-    yield Team(rank, size, group, timeout_minutes)
+    yield Team(rank, size, group, timeout_minutes, launcher)
     dist.destroy_process_group()  # not after an error: the others would not answer
 
 

@@ -47,7 +47,7 @@ class Room:
             return found
         halves = [half for part, batch in work for half in halved(self.state, part, batch)]
         if len(halves) > len(work):
-            self._tell(problem, len(work[0][1]))
+            self._tell(problem, max(len(batch) for _, batch in work))
             found, problem = self._tried(halves, gradients)
         if problem is not None:
             raise OutOfRoomError(

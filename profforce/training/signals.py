@@ -1,6 +1,5 @@
 """SIGINT and SIGTERM become a flag that the loop reads between steps."""
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from types import FrameType
 
 import torch
 
-from profforce.jobs import launched
 from profforce.training.distributed import Team
 
 
@@ -18,12 +16,6 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.parent = os.getppid()
-
-    @property
-    def is_orphan(self) -> bool:
-        """Whether the launcher that would end this process with its fellows is gone."""
-        return launched() and os.getppid() != self.parent
 
     def none_stops(self, team: Team, over: bool) -> bool:
         """Whether all processes go on; a signal that came to any of them has come to all.
@@ -33,7 +25,7 @@ class StopFlag:
             over: the time is, by the first one's clock.
         """
         mine = [self.signal == signal.SIGINT, self.signal == signal.SIGTERM, over and team.is_first]
-        mine[1] |= self.is_orphan
+        mine[1] |= team.is_abandoned
         interrupted, ended, late = team.summed(
             torch.tensor(mine, dtype=torch.float64), "whether to go on"
         ).tolist()

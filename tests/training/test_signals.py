@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_run import made_corpus
 
-from profforce.training.distributed import ALONE
+from profforce.training.distributed import ALONE, Team, joined
 from profforce.training.signals import StopFlag
 
 
@@ -72,11 +72,23 @@ def test_the_first_process_started_inside_never_sees_ctrl_c(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_who_has_lost_the_launcher_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+def test_who_has_lost_the_launcher_saves_and_ends() -> None:
     flag = StopFlag()
-    flag.parent += 1  # as if the parent were another one now
-    assert flag.none_stops(ALONE, over=False)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
-    assert not flag.none_stops(ALONE, over=False) and flag.signal == signal.SIGTERM
+    assert flag.none_stops(Team(launcher=os.getppid()), over=False)
+    assert not flag.none_stops(Team(launcher=os.getppid() + 1), over=False)
+    assert flag.signal == signal.SIGTERM
     assert StopFlag().none_stops(ALONE, over=False)
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_the_launcher_is_the_parent_that_torchrun_is(
+    monkeypatch: pytest.MonkeyPatch, launched: bool
+) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    if launched:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    with joined("cpu", 1.0) as team:
+        assert team.launcher == (os.getppid() if launched else None)
