@@ -3,7 +3,7 @@
 import pytest
 
 from profforce.bridge import compose
-from profforce.config import TrainConfig
+from profforce.config import EvaluateConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.explain import key_of, near_key
 
@@ -33,4 +33,4 @@ def test_key_of() -> None:
 
 def test_a_list_without_brackets_is_shown_how_to_write() -> None:
     with pytest.raises(UserError, match=r"got a single value.*write 'judges=\[VALUE\]'"):
-        compose("evaluate", ["judges=dnsmos"])
+        compose(EvaluateConfig, "evaluate", ["judges=dnsmos"])
