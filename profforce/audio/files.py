@@ -1,6 +1,7 @@
 """Reading, writing and trimming of speech files. Audio is mono float32 ``[N]``, full scale 1.0."""
 
 import io
+import math
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 import torchaudio
 from torch import Tensor
 
+from profforce.audio.sinc import interpolate
 from profforce.audio.tars import member_bytes
 from profforce.errors import UserError
 
@@ -17,6 +19,9 @@ TRIM_FRAME_S = 0.04
 TRIM_HOP_S = 0.01
 FILTER_WIDTH, ROLLOFF = 32, 0.96
 """Of the resampling filter: zero crossings at each side, and where the band ends."""
+MOST_FILTERS = 2**22
+"""Values of the filters of all phases between two samples at which both rates meet; where there
+are more, they are not all made at once."""
 
 
 def read_audio(path: str | Path, sample_rate: int) -> Tensor:
@@ -69,6 +74,8 @@ def resample(audio: Tensor, from_hz: int, to_hz: int) -> Tensor:
     """``audio [..., N]`` brought to ``to_hz`` by windowed-sinc interpolation."""
     if from_hz == to_hz:
         return audio
+    if from_hz * to_hz // math.gcd(from_hz, to_hz) ** 2 > MOST_FILTERS:
+        return interpolate(audio, from_hz, to_hz, filter_width=FILTER_WIDTH, rolloff=ROLLOFF)
     resampled: Tensor = torchaudio.functional.resample(
         audio, from_hz, to_hz, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF
     )

@@ -9,6 +9,7 @@ from profforce.audio.griffin_lim import GriffinLim
 from profforce.audio.hifigan import HifiGan
 from profforce.audio.vocos import Vocos
 from profforce.config import MelConfig, VocoderKind
+from profforce.errors import UserError
 
 
 class VocoderStream(Protocol):
@@ -47,10 +48,18 @@ def build_vocoder(
     """The vocoder ``kind`` for mels defined by ``mel``.
 
     ``checkpoint`` is for HiFi-GAN and Vocos, ``iterations`` for Griffin-Lim. Raises
-    :class:`UserError` when weights are missing or were trained on another mel definition.
+    :class:`UserError` when weights are missing, were trained on another mel definition, or are
+    given to Griffin-Lim, which has none.
     """
     if kind is VocoderKind.vocos:
         return Vocos(mel, checkpoint=checkpoint, device=device)
     if kind is VocoderKind.hifigan:
         return HifiGan(mel, checkpoint=checkpoint, device=device)
+    if checkpoint:
+        raise UserError(
+            "griffin_lim takes no weights",
+            where="vocoder_checkpoint",
+            got=checkpoint,
+            remedy="add vocoder=hifigan or vocoder=vocos, or leave it out",
+        )
     return GriffinLim(mel, iterations=iterations, device=device)

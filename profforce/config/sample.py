@@ -61,7 +61,8 @@ class SampleConfig:
     """Of the weights that generate."""
     faults: FaultConfig = field(default_factory=FaultConfig)
     max_symbols_per_piece: int = 200
-    """Longer texts are spoken in pieces; choose about the longest text the run was trained on."""
+    """Longer texts are spoken in pieces; choose about the longest text the run was trained on.
+    Every piece takes the memory of the longest."""
     pause_s: float = 0.3
     """Silence between two sentences that were spoken as pieces; half of it after a clause."""
     paragraph_pause_s: float = 0.7
@@ -78,7 +79,8 @@ class SampleConfig:
     """Integrated loudness (ITU-R BS.1770) to bring each file to; as it comes when unset."""
 
     def __post_init__(self) -> None:
-        in_range("sample", self, ("batch_size", "griffin_lim_iterations"), 1)
+        in_range("sample", self, ("batch_size",), 1)
+        in_range("sample", self, ("griffin_lim_iterations", "attention_window"), 1, 10_000)
         in_range("sample", self, ("num_threads",), 1, 4096)
         in_range("sample", self, ("stop_threshold",), 0, 1, above=True, below=True)
         in_range("sample", self, ("max_seconds_per_symbol",), 0, 60, above=True)
@@ -89,8 +91,7 @@ class SampleConfig:
                 f"{self.max_seconds_per_symbol:g}, got {self.min_seconds_per_symbol:g}"
             )
         in_range("sample", self, ("tail_frames", "retries"), 0, 1000)
-        in_range("sample", self, ("attention_window",), 1)
-        in_range("sample", self, ("max_symbols_per_piece",), 20)
+        in_range("sample", self, ("max_symbols_per_piece",), 20, 2000)
         in_range("sample", self, ("pause_s", "paragraph_pause_s"), 0, 60)
         in_range("sample", self, ("chunk_s",), 0, 60, above=True)
         in_range("sample", self, ("sample_rate",), 4000, 192_000)

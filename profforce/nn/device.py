@@ -26,11 +26,16 @@ def choose_device(name: str) -> torch.device:
         raise UserError(
             "device is not available",
             where="device",
-            got=f"'{name}' ({str(err).splitlines()[0]})",
+            got=f"'{name}' ({_first_sentence(err)})",
             expected="auto, cpu, cuda, cuda:N or mps",
             remedy="use device=auto",
         ) from err
     return device
+
+
+def _first_sentence(err: Exception) -> str:
+    """Of what PyTorch says, which may be a page long."""
+    return str(err).splitlines()[0].partition(". ")[0].rstrip(".")
 
 
 def describe(device: torch.device) -> str:

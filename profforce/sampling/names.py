@@ -47,10 +47,11 @@ def stems(requests: Sequence[Request]) -> list[str]:
             name = _named(request.id, alone=folded[request.id.casefold()] == 1)
         other = found.setdefault(name.casefold(), request)
         if other is not request:
+            same = request.id is not None and request.id == other.id
             raise UserError(
-                "the files would be called as those of another text",
+                "the id is there twice" if same else "its files would be called as another text's",
                 where=request.where,
-                got=f"{name!r}, as in {other.where}",
+                got=f"{request.id if same else name!r}, as in {other.where}",
                 expected="each id once",
             )
         names.append(name)

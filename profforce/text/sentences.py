@@ -175,16 +175,18 @@ def _best_cut(words: _Words, start: int, stop: int, limit: int) -> int:
 
 def _torn(word: str, gap: Gap, limit: int, measure: Measure) -> Iterator[Piece]:
     """A word longer than the limit in parts; a single character always passes."""
-    while len(word) > 1:
-        length = min(len(word), limit)
-        while length > 1 and (size := measure(word[:length])) > limit:
+    start = 0
+    while len(word) - start > 1:
+        rest = word[start : start + limit + 1]  # all of it each time: quadratic in a long word
+        length = min(len(rest), limit)
+        while length > 1 and (size := measure(rest[:length])) > limit:
             length = max(1, min(length - 1, length * limit // size))
-        if length == len(word):
+        if length == len(rest):
             break
-        length = _between_letters(word, length)
-        yield Piece(word[:length], Gap.word, torn=True)
-        word = word[length:]
-    yield Piece(word, gap)
+        length = _between_letters(rest, length)
+        yield Piece(rest[:length], Gap.word, torn=True)
+        start += length
+    yield Piece(word[start:], gap)
 
 
 def _between_letters(word: str, length: int) -> int:

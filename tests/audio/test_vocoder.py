@@ -185,3 +185,8 @@ def test_packaged_universal_weights_speak() -> None:
     audio = build_vocoder(VocoderKind.hifigan, MEL)(target)
     assert audio.shape == (len(target) * 256,)
     assert float((mel(audio) - target).abs().mean()) < 0.6
+
+
+def test_weights_given_to_griffin_lim_are_refused_not_ignored() -> None:
+    with pytest.raises(UserError, match="no weights; got universal; add vocoder=hifigan"):
+        build_vocoder(VocoderKind.griffin_lim, MEL, checkpoint="universal")

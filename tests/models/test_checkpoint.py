@@ -125,6 +125,26 @@ def test_damage_is_named_and_the_one_before_is_used(
     assert "step-2 is not a whole checkpoint" in caplog.text
 
 
+def test_a_renamed_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, model: TransformerTTS, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1, model)
+    save(tmp_path, 2, model).rename(tmp_path / "checkpoints/step-7")
+    assert find_checkpoint(tmp_path, "last").name == "step-1"
+    assert "step-7 is not a whole checkpoint" in caplog.text and "says step 2" in caplog.text
+
+
+def test_weights_that_are_not_those_written_are_not_loaded(
+    tmp_path: Path, model: TransformerTTS
+) -> None:
+    path = save(tmp_path, 1, model)
+    weights = bytearray((path / "model.safetensors").read_bytes())
+    weights[-1] ^= 1  # loads as well as any
+    (path / "model.safetensors").write_bytes(weights)
+    with pytest.raises(DamagedCheckpointError, match=r"got model.safetensors is not the file"):
+        load_model(path, CPU)
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "train_state.pt"])
 def test_a_truncated_file_is_one_line(tmp_path: Path, model: TransformerTTS, file: str) -> None:
     path = save(tmp_path, 1, model)

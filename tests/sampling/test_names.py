@@ -52,9 +52,22 @@ def test_what_is_readable_of_an_unsafe_id_stays() -> None:
     assert small.startswith("ab-") and large.startswith("ab-") and small != large
 
 
-@pytest.mark.parametrize("ids", [("a", "a"), ("0002-some-words", None)])
-def test_the_same_name_twice_is_one_line_with_both_places(ids: tuple[str | None, ...]) -> None:
-    with pytest.raises(UserError, match=r"^text 2: the files would be .* as in text 1; exp"):
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (("a", "a"), "the id is there twice; got 'a', as in text 1; exp"),
+        (("A/b", "A/b"), "the id is there twice; got 'A/b', as in text 1; exp"),
+        (
+            ("0002-some-words", None),
+            "its files would be called as another text's; got '0002-some-words', as in text 1; exp",
+        ),
+    ],
+    ids=["id", "unsafe", "number"],
+)
+def test_the_same_name_twice_is_one_line_with_both_places(
+    ids: tuple[str | None, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=f"^text 2: {message}"):
         stems(asked(*ids))
 
 

@@ -90,12 +90,15 @@ def test_a_loudness_that_is_out_of_reach_is_said(audio: Tensor, said: str) -> No
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="PCM_16 or PCM_24 for format=flac, got FLOAT"):
         SampleConfig(format=AudioFormat.flac, subtype=AudioSubtype.FLOAT)
-    for name, value in {
-        "sample_rate": 100,
-        "loudness_lufs": 3.0,
-        "pause_s": -1.0,
-        "paragraph_pause_s": float("nan"),
-        "max_symbols_per_piece": 3,
-    }.items():
+    for name, value in (
+        ("sample_rate", 100),
+        ("loudness_lufs", 3.0),
+        ("pause_s", -1.0),
+        ("paragraph_pause_s", float("nan")),
+        ("max_symbols_per_piece", 3),
+        ("max_symbols_per_piece", 10**20),  # every piece is padded to it
+        ("attention_window", 10**20),
+        ("griffin_lim_iterations", 10**20),
+    ):
         with pytest.raises(ValueError, match=f"sample.{name} must be"):
             SampleConfig(**{name: value})  # type: ignore[arg-type]

@@ -182,3 +182,10 @@ def test_a_hundred_kilobytes_take_linear_time(text: str) -> None:
     began = time.process_time()
     split_text(text, 200)
     assert time.process_time() - began < 10
+
+
+def test_a_megabyte_without_a_space_is_torn_in_linear_time() -> None:
+    began = time.process_time()
+    pieces = split_text("?" * 2_000_000, 20)
+    assert sum(len(piece.text) for piece in pieces) == 2_000_000
+    assert time.process_time() - began < 15  # quadratic: a hundred thousand copies of the rest

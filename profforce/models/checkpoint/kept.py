@@ -21,7 +21,10 @@ def list_checkpoints(folder: Path) -> list[tuple[int, dict[str, Any]]]:
             meta = json.loads((path / META).read_text(encoding="utf-8"))
             if not ((path / WEIGHTS).is_file() and (path / STATE).is_file()):
                 raise ValueError("files are missing")
-            found.append((int(meta["step"]), meta))
+            step = int(meta["step"])
+            if path.name != f"step-{step}":
+                raise ValueError(f"its {META} says step {step}: was it renamed?")
+            found.append((step, meta))
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as err:
             log.warning("%s is not a whole checkpoint and is ignored (%s)", path, err)
     return sorted(found, key=lambda pair: pair[0])

@@ -12,11 +12,13 @@ from profforce.config import MelConfig, ModelConfig
 from profforce.errors import UserError
 from profforce.models.build import build_model
 from profforce.models.checkpoint.parts import (
+    DIGESTS,
     FORMAT,
     META,
     STATE,
     WEIGHTS,
     DamagedCheckpointError,
+    digest,
     reason,
 )
 from profforce.models.tts import TTSModel
@@ -58,6 +60,7 @@ def load_model(path: Path, device: torch.device) -> tuple[TTSModel, dict[str, An
         mel = MelConfig(**meta["mel"])
         model = build_model(config, len(meta["tokenizer"]["symbols"]), mel.num_mels)
         model.load_state_dict(load_file(path / WEIGHTS))
+        _refuse_changed(path / WEIGHTS, meta.get(DIGESTS))
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as err:
         raise DamagedCheckpointError(
             "checkpoint cannot be loaded",
@@ -66,6 +69,12 @@ def load_model(path: Path, device: torch.device) -> tuple[TTSModel, dict[str, An
             remedy="it is damaged or from another version; use another checkpoint",
         ) from err
     return model.to(device).eval(), meta
+
+
+def _refuse_changed(file: Path, digests: object) -> None:
+    """Raise ValueError if ``file`` is not the one written: a flipped bit loads as well as any."""
+    if isinstance(digests, dict) and digest(file) != digests.get(file.name):  # older ones have none
+        raise ValueError(f"{file.name} is not the file that was written")
 
 
 def load_train_state(path: Path, device: torch.device) -> dict[str, Any]:
