@@ -22,6 +22,7 @@ from profforce.commands.sample import sample
 from profforce.commands.shared import group_list, help_if_alone, say, who
 from profforce.commands.train import train
 from profforce.errors import UserError
+from profforce.jobs import LostError, let_the_cause_end
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Base of Typer's usage errors, in whichever click Typer brings along."""
@@ -44,8 +45,9 @@ app.command(context_settings={"ignore_unknown_options": True, "allow_intersperse
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
-    0 done; 1 a fault, with its traceback; 2 what a person can mend, in one line; 130 and 143 after
-    SIGINT and SIGTERM. A signal during training leaves as ``SystemExit`` once the run is saved.
+    0 done; 1 a fault, with its traceback, or a task that failed, in one line; 2 what a person can
+    mend, in one line; 130 and 143 after SIGINT and SIGTERM. A signal during training leaves as
+    ``SystemExit`` once the run is saved.
     """
     command = typer.main.get_command(app)
     try:
@@ -56,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
             )
     except UserError as err:
-        return _refuse("; ".join([str(err), *getattr(err, "__notes__", [])]))
+        _refuse("; ".join([str(err), *getattr(err, "__notes__", [])]))
+        if isinstance(err, LostError):
+            let_the_cause_end()
+        return err.exit_code
     except UsageError as err:
         return _refuse(_usage_line(cast(typer.BadParameter, err)))
     except (KeyboardInterrupt, typer.Abort):
@@ -90,7 +95,7 @@ def _sigterm_unwinds() -> Iterator[None]:
 
 def _refuse(message: str) -> int:
     say(f"{who()}error: {message}", "red")
-    return 2
+    return UserError.exit_code
 
 
 def _usage_line(err: typer.BadParameter) -> str:

@@ -10,6 +10,9 @@ class UserError(Exception):
     The message says what is wrong, where, what was found, what was expected and what to do.
     """
 
+    exit_code = 2
+    """Of the command; 1 where the command line was right and the task failed."""
+
     def __init__(
         self,
         what: str,

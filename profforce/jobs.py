@@ -7,12 +7,33 @@ and a small file in the user's cache tells where it is.
 import contextlib
 import os
 import re
+import time
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from profforce.errors import UserError
+
+CAUSE_S = 10.0
+"""Longest wait for the process whose end is the reason of this one's."""
 MARK = ".torchrun"
 """File of a run folder that names the job that made it."""
+
+
+class LostError(UserError):
+    """The processes of a run no longer go together: one ended, or none answered in time."""
+
+    exit_code = 1
+
+
+def let_the_cause_end() -> None:
+    """Wait for the process that was the reason to end, as long as torchrun watches over both.
+
+    It tells of the first end only, which has to be the cause and not what follows from it. Its
+    SIGTERM, which comes at once to all that are left, ends the wait.
+    """
+    if launched():
+        time.sleep(CAUSE_S)
 
 
 def launched() -> bool:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from profforce import jobs
+from profforce.app import main
+from profforce.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,24 @@ def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert jobs.started_by_torchrun() and jobs.rank() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "waits"),
+    [(UserError, 2, []), (jobs.LostError, 1, [jobs.CAUSE_S])],
+    ids=["own", "lost"],
+)
+def test_a_process_that_lost_another_waits_for_its_end_before_its_own(
+    error: type[UserError], code: int, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("no use")
+
+    waited: list[float] = []
+    monkeypatch.setattr("profforce.bridge.launch", fail)
+    monkeypatch.setattr(jobs.time, "sleep", waited.append)
+    assert main(["train"]) == code
+    assert waited == waits
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # alone there is nothing to wait for
+    assert main(["train"]) == code
+    assert waited == waits

@@ -44,6 +44,33 @@ def test_without_gpus_a_number_is_asked_for(
     assert "--processes: no GPU to count; give a number" in capfd.readouterr().err
 
 
+LATE = """
+import atexit, os, time
+if os.environ.get("RANK") == "0":
+    atexit.register(time.sleep, 3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no gloo")
+def test_the_exit_code_is_that_of_the_cause_however_late_it_ends(tmp_path: Path) -> None:
+    """Process 0 finds no corpus, tells the other one, and takes its time to end."""
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    words = ["launch", "-n", "2", "train", "model=tiny", f"data.shards={tmp_path}/no-*.tar"]
+    done = subprocess.run(
+        [sys.executable, "-m", "profforce", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert "process 0 ended with exit code 2; its message is above" in lines
+    assert any(line.startswith("process 1: error: process 0 failed at reading") for line in lines)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 def test_a_launched_run_is_saved_once_by_a_signal_and_goes_on_after_a_kill(tmp_path: Path) -> None:

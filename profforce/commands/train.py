@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from profforce.commands.shared import TrainOverrides, say, who
+from profforce.commands.shared import TrainOverrides
 from profforce.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,15 +43,8 @@ def train(
     if config_dir is not None and not config_dir.is_dir():
         raise UserError("no such folder", where=f"--config-dir {config_dir}")
     how = Launch(multirun, cfg.value if cfg else None, config_dir, resume)
-    try:
-        words = list(overrides or [])
-        launch("train", _TrainTask(resume is not None), words, how, together=_as_member)
-    except UserError as err:
-        code = getattr(err, "exit_code", None)  # the class itself would import PyTorch
-        if code is None:
-            raise
-        say(f"{who()}error: {err}", "red")
-        raise typer.Exit(code) from err
+    words = list(overrides or [])
+    launch("train", _TrainTask(resume is not None), words, how, together=_as_member)
 
 
 def _as_member(cfg: "TrainConfig", run_dir: Path, team: "Team", resume: bool) -> float:

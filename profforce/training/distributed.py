@@ -23,18 +23,11 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from profforce.errors import UserError
-from profforce.jobs import launched, restarts
+from profforce.jobs import LostError, launched, restarts
 
 T = TypeVar("T")
 BUCKET_BYTES = 2**25
 """Gradients that are sent together: enough to fill a network, few enough to overlap copies."""
-
-
-class LostError(UserError):
-    """The processes of a run no longer go together: one ended, or none answered in time."""
-
-    exit_code = 1
-    """The command line was right, the task failed."""
 
 
 @dataclass(frozen=True)
