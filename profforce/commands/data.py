@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from profforce.commands.shared import TrainOverrides, help_if_alone, print_json
+from profforce.commands.shared import CorpusOverrides, help_if_alone, print_json
 from profforce.errors import UserError, did_you_mean
 from profforce.groups import config_groups
 
@@ -35,7 +35,7 @@ def prepare(
             autocompletion=lambda: config_groups()["data"],
         ),
     ],
-    overrides: TrainOverrides = None,
+    overrides: CorpusOverrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Make or fetch the corpus NAME and cache its mel features; can be interrupted and repeated.
@@ -62,7 +62,7 @@ def prepare(
 
 @data_app.command("check")
 def check(
-    overrides: TrainOverrides = None,
+    overrides: CorpusOverrides = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every place, not the first few.")
     ] = False,
@@ -101,7 +101,7 @@ def check(
 
 @data_app.command("pack")
 def pack(
-    overrides: TrainOverrides = None,
+    overrides: CorpusOverrides = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the tar files.")] = Path("shards"),
     samples: Annotated[int, typer.Option("--samples", help="Utterances in a tar file.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

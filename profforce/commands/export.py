@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from profforce.commands.shared import SampleOverrides, print_json
+from profforce.commands.shared import ExportOverrides, print_json
 
 
 def export(
     run: Annotated[Path, typer.Option(help="Folder of a training run.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the graphs.")],
-    overrides: SampleOverrides = None,
+    overrides: ExportOverrides = None,
 ) -> None:
     """Write a run as ONNX graphs, to speak without torch; prints one JSON line.
 

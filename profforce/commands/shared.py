@@ -52,6 +52,13 @@ TrainOverrides = Annotated[
         "[b]model=softmax[/b], [b]trainer.steps=100[/b], [b]experiment=demo[/b]", _complete_train
     ),
 ]
+CorpusOverrides = Annotated[
+    list[str] | None,
+    _overrides(
+        "[b]data.root=/corpora/mine[/b], [b]data.valid_fraction=0.1[/b], [b]data.trim_db=60[/b]",
+        _complete_train,
+    ),
+]
 BenchOverrides = Annotated[
     list[str] | None,
     _overrides(
@@ -61,6 +68,10 @@ BenchOverrides = Annotated[
 SampleOverrides = Annotated[
     list[str] | None,
     _overrides("[b]seed=1[/b], [b]checkpoint=best[/b], [b]vocoder=hifigan[/b]", _complete_sample),
+]
+ExportOverrides = Annotated[
+    list[str] | None,
+    _overrides("[b]checkpoint=best[/b], [b]stop_threshold=0.6[/b]", _complete_sample),
 ]
 EvaluateOverrides = Annotated[
     list[str] | None,
