@@ -20,6 +20,8 @@ LOCK = ".lock"
 PATIENCE_S = 1.0
 """Time to wait for a lock: whoever only looks holds it for a moment."""
 BUSY = {errno.EAGAIN, errno.EACCES}
+_MINE: set[Path] = set()
+"""Locks that this process holds."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
@@ -64,21 +66,25 @@ def held(folder: Path) -> Iterator[None]:
     Raises:
         UserError: if another process holds it, or the folder cannot be written.
     """
-    path = folder / LOCK
+    path = folder.resolve() / LOCK
+    if path in _MINE:
+        yield
+        return
     try:
         with path.open("a+", encoding="utf-8") as file:
-            if not _locked(file) and not _is_mine(path):
+            if not _locked(file):
                 raise _busy(folder, path)
-            if not _is_mine(path):
-                file.truncate(0)
-                file.write(_me())
-                file.flush()
+            file.truncate(0)
+            file.write(_me())
+            file.flush()
             held_file = os.dup(file.fileno())  # the lock is that of all copies
     except OSError as err:
         raise UserError("the run folder cannot be written", where=path, got=err.strerror) from err
+    _MINE.add(path)
     try:
         yield
     finally:
+        _MINE.discard(path)
         os.close(held_file)
 
 
@@ -90,10 +96,6 @@ def _busy(folder: Path, path: Path) -> UserError:
         remedy=f"wait for it or end it, or choose another hydra.run.dir (if it is a machine that "
         f"is gone, remove {path})",
     )
-
-
-def _is_mine(path: Path) -> bool:
-    return path.read_text(encoding="utf-8") == _me()
 
 
 def _me() -> str:

@@ -115,7 +115,7 @@ def test_a_folder_that_another_trains_in_keeps_its_settings(
     how = Launch(resume=run) if resume else Launch()
     given = ["seed=5"] if resume else [*words, "seed=5"]
     with runs.held(run):
-        monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process
+        monkeypatch.setattr(runs, "_MINE", set())  # as another process
         with pytest.raises(UserError, match="another training writes into this folder"):
             launch("train", never, given, how)
     assert {path: path.read_bytes() for path in (run / ".hydra").iterdir()} == before

@@ -40,12 +40,17 @@ def test_a_folder_is_held_by_one_process_until_it_ends_however_it_does(
         pass
 
 
-def test_a_process_may_hold_twice_what_it_holds(tmp_path: Path) -> None:
+def test_a_process_may_hold_twice_what_it_holds_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs.time, "sleep", lambda _: pytest.fail("waits for itself"))
     with runs.held(tmp_path):
         runs.refuse_used(tmp_path)
         with runs.held(tmp_path):
             pass
         runs.refuse_busy(tmp_path)
+    words = [sys.executable, "-c", HOLD.replace("60", "0"), str(tmp_path)]
+    assert subprocess.run(words, capture_output=True, text=True).stdout == "held\n"
 
 
 def test_to_look_changes_nothing(tmp_path: Path) -> None:

@@ -174,9 +174,9 @@ def test_two_trainings_in_one_folder_are_refused(
     """While one has the folder, another process neither begins nor resumes there."""
     monkeypatch.setattr(runs, "PATIENCE_S", 0.1)
     train(changed(config, steps=2), run_dir)
-    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()}
     with runs.held(run_dir):
-        monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process
+        before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.is_file()}
+        monkeypatch.setattr(runs, "_MINE", set())  # as another process
         with pytest.raises(UserError, match="another training writes into this folder"):
             train(changed(config, steps=4), run_dir, resume=True)
         shutil.rmtree(run_dir / "checkpoints")
