@@ -13,6 +13,7 @@ from torch import Tensor
 
 from profforce.audio.sinc import interpolate
 from profforce.audio.tars import member_bytes
+from profforce.disk import told_by_system
 from profforce.errors import UserError
 
 TRIM_FRAME_S = 0.04
@@ -94,7 +95,8 @@ def write_audio(path: str | Path, audio: Tensor, sample_rate: int) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(aside, samples, sample_rate, format="WAV", subtype="PCM_16")
+        with told_by_system(aside):
+            soundfile.write(aside, samples, sample_rate, format="WAV", subtype="PCM_16")
         aside.replace(path)
     except (soundfile.SoundFileError, OSError) as error:
         raise UserError(f"cannot write audio ({_first_line(error)})", where=path) from error

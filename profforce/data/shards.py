@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profforce.data.files import aside, write_json
+from profforce.disk import told_by_system
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Shards:
         path = self.reader.path(name)
         part = aside(path)
         try:
-            with part.open("wb") as file:
+            with told_by_system(part), part.open("wb") as file:
                 np.save(file, data)
             part.replace(path)
         except PermissionError:  # Windows: another builder was first and has it open

@@ -25,6 +25,7 @@ from profforce.data.columns import Ragged, mapped
 from profforce.data.files import aside, write_json
 from profforce.data.report import CorpusReport, UnknownSymbol
 from profforce.data.table import NUMBERS, TEXTS, UtteranceTable, text_parts
+from profforce.disk import told_by_system
 from profforce.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ def keep(made: Assembled, place: Path, folder: Path, source: Source) -> Assemble
     columns, names = source.columns(made.features)
     columns |= {"train": made.train, "valid": made.valid, "number": made.numbers}
     for name, column in columns.items():
-        np.ascontiguousarray(column).tofile(place / name)
+        with told_by_system(place / name):
+            np.ascontiguousarray(column).tofile(place / name)
     written: dict[str, Any] = {name: column.dtype.str for name, column in columns.items()}
     texts = {f"{n}.{part}": d for n in TEXTS for part, d in _text_types(np.uint8)}
     symbols = {f"symbols.{part}": d for part, d in _text_types(np.int16)}

@@ -17,6 +17,7 @@ from torch import Tensor
 from profforce.audio.files import resample
 from profforce.audio.loudness import to_loudness
 from profforce.config import AudioSubtype, SampleConfig
+from profforce.disk import told_by_system
 from profforce.errors import UserError
 
 LOUDNESS_TOLERANCE_LU = 0.1
@@ -55,7 +56,8 @@ def write_output(path: Path, audio: Tensor, rate: int, subtype: AudioSubtype) ->
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         kind = path.suffix.lstrip(".").upper()
-        soundfile.write(aside, samples, rate, format=kind, subtype=str(subtype))
+        with told_by_system(aside):
+            soundfile.write(aside, samples, rate, format=kind, subtype=str(subtype))
         if subtype is AudioSubtype.FLOAT and kind == "WAV":
             _forget_the_time(aside)
         aside.replace(path)
@@ -78,7 +80,7 @@ def write_array(path: Path, array: NDArray[np.float32]) -> None:
     """Write ``array`` as ``.npy``."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("wb") as file:
+        with told_by_system(aside), aside.open("wb") as file:
             np.save(file, array)
         aside.replace(path)
     except OSError as err:

@@ -1,6 +1,5 @@
 """The training loop: it schedules; the step itself is :mod:`profforce.training.step`."""
 
-import errno
 import logging
 import math
 import signal
@@ -17,6 +16,7 @@ from profforce.data.batch import Batch
 from profforce.data.corpus import Corpus, load_corpus
 from profforce.data.dataset import MelDataset
 from profforce.data.sampler import BucketSampler
+from profforce.disk import UNWRITABLE
 from profforce.models.checkpoint import SaveError, recover
 from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
@@ -49,8 +49,6 @@ from profforce.training.step import (
 log = logging.getLogger(__name__)
 FORCED = ("gan/", "free/", "imitation/")
 MakeScorer = Callable[[TrainConfig, Corpus], Scorer | None]
-UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-"""What a disk that takes no more says."""
 
 
 def train(

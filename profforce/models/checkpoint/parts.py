@@ -29,5 +29,7 @@ def digest(path: Path) -> str:
 
 
 def reason(err: BaseException) -> str:
-    """The first line of an error, or its kind where it says nothing."""
+    """The system's words, or the first line of an error, or its kind where it says nothing."""
+    if isinstance(err, OSError) and err.strerror:
+        return err.strerror if err.filename is None else f"{err.strerror}: {err.filename}"
     return str(err).splitlines()[0] if str(err) else type(err).__name__

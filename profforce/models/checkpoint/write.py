@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from profforce.config import MelConfig
+from profforce.disk import told_by_system
 from profforce.models.checkpoint.parts import (
     DIGESTS,
     FORMAT,
@@ -77,8 +78,10 @@ def _write_files(
     """All files of a checkpoint, on the disk itself before the folder gets its name."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    save_file({name: value.contiguous() for name, value in weights.items()}, aside / WEIGHTS)
-    torch.save(dict(state), aside / STATE)
+    with told_by_system(aside / WEIGHTS):
+        save_file({name: value.contiguous() for name, value in weights.items()}, aside / WEIGHTS)
+    with told_by_system(aside / STATE):
+        torch.save(dict(state), aside / STATE)
     digests = {name: digest(aside / name) for name in (WEIGHTS, STATE)}
     text = json.dumps({**meta, DIGESTS: digests}, indent=1)
     (aside / META).write_text(text, encoding="utf-8")
