@@ -285,6 +285,8 @@ def crash_test(folder: Path, kills: int, *, seed: int, steps: int, processes: in
         run = folder / f"round-{out.rounds + 1}"
         one_round(config, run, whole_s, kills - out.kills, source, out)
         out.differences += differences(whole, run)
+        told = f"{out.kills} of {kills} kills, {len(out.differences)} differences"
+        print(told, file=sys.stderr, flush=True)
     return out
 
 
