@@ -104,7 +104,7 @@ class Mirror:
         frames = self.model.config.reduction_factor
         max_steps = -(-int(max_frames.max()) // frames)
         own = plain or window is not None
-        engine, reason = (None, "it was asked for") if own else _engine(self.model)
+        engine, reason = (None, "") if own else _engine(self.model)
         natural = engine is native.run_native and not refine
         out = Outputs.allocate(
             self.model, symbols, max_steps, alignments=alignments, natural=natural
@@ -125,7 +125,7 @@ class Mirror:
             except CaptureError as err:
                 engine, reason = None, str(err)
         if engine is None:
-            if window is None:
+            if not own:  # who asks for it knows
                 _say_once(reason, precision)
             state = self.start(symbols, symbol_lengths, max_steps, noise=noise, speakers=speakers)
             self._run(state.within(window), out, max_frames, stop_threshold)

@@ -277,6 +277,13 @@ def test_a_changed_model_is_run_by_its_own_modules_and_that_is_said(
     assert "int8" in caplog.text
 
 
+def test_modules_that_were_asked_for_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    _say_once.cache_clear()
+    with caplog.at_level(logging.INFO):
+        speak(build(torch.float32), plain=True)
+    assert "by the modules themselves" not in caplog.text
+
+
 def test_a_text_without_symbols_does_not_crash() -> None:
     model = build(torch.float32)
     run = Mirror(model).free_run(
