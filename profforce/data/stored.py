@@ -1,13 +1,15 @@
 """The columns of a large corpus, kept: the next run maps them and reads no line of the manifest.
 
-``<store>/corpus-<key>/`` holds a file a column and ``meta.json``, written last. The key hashes the
-settings, the alphabet and the manifest's (or the tar files') size and time: a change makes new
-columns. The audio of a manifest is not looked at again, other than for a smaller corpus.
+``<store>/corpus-<key>/`` holds a file a column and ``meta.json``, written last, which says how long
+the files are; the folder gets its name when all are on the disk. The key hashes the settings, the
+alphabet and the manifest's (or the tar files') size and time: a change makes new columns. The audio
+of a manifest is not looked at again, other than for a smaller corpus.
 """
 
 import hashlib
 import json
 import logging
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -56,7 +58,11 @@ def open_stored(folder: Path, source: Source) -> Assembled | None:
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         columns = {name: mapped(folder / name, dtype) for name, dtype in meta["columns"].items()}
-    except (OSError, ValueError, KeyError, AttributeError):
+        sizes = meta["bytes"]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None
+    if cut := [name for name, column in columns.items() if column.nbytes != sizes.get(name)]:
+        log.warning("%s is damaged (%s); the corpus is read anew", folder, ", ".join(cut))
         return None
     table = UtteranceTable(columns, meta["table_speakers"], source.base, source.manifest)
     features = source.reopened(columns, meta["names"], table)
@@ -111,6 +117,7 @@ def keep(made: Assembled, place: Path, folder: Path, source: Source) -> Assemble
         place / META,
         {
             "columns": written,
+            "bytes": {name: (place / name).stat().st_size for name in written},
             "names": list(names),
             "table_speakers": list(made.table.speakers),
             "speakers": list(made.speakers),
@@ -118,6 +125,9 @@ def keep(made: Assembled, place: Path, folder: Path, source: Source) -> Assemble
             "fingerprint": made.fingerprint,
         },
     )
+    for name in (*written, META):
+        with (place / name).open("rb+") as file:
+            os.fsync(file.fileno())
     try:
         place.rename(folder)
     except OSError:

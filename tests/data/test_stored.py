@@ -155,6 +155,35 @@ def test_columns_that_are_not_whole_are_made_anew(make_corpus: MakeCorpus, victi
 
 
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("name", ["text.content", "line", "symbols.ends", "train"])
+@pytest.mark.parametrize("left", [0, 16], ids=["empty", "cut"])
+def test_a_cut_column_is_named_and_made_anew(
+    make_corpus: MakeCorpus, name: str, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a machine that lost its power leaves it: shorter, by whole entries."""
+    root = make_corpus(TEXTS)
+    first = load(root)
+    (store,) = stores(root)
+    file = store / name
+    whole = file.read_bytes()
+    file.unlink()  # it is mapped
+    file.write_bytes(whole[:left])
+    same(first, load(root))
+    assert f"is damaged ({name}); the corpus is read anew" in caplog.text
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("text", ["[]", "null", '{"columns": {}}', '{"columns": []}', "{"])
+def test_a_description_that_is_none_is_made_anew(make_corpus: MakeCorpus, text: str) -> None:
+    root = make_corpus(TEXTS)
+    first = load(root)
+    (store,) = stores(root)
+    (store / "meta.json").write_text(text)
+    same(first, load(root))
+
+
+@pytest.mark.usefixtures("large")
 def test_a_defect_leaves_nothing(make_corpus: MakeCorpus) -> None:
     root = make_corpus([*TEXTS, "..."])
     with pytest.raises(UserError, match=r"metadata.csv:10: .*nothing to say"):
