@@ -161,7 +161,8 @@ class Failures:
         faults = row["faults"]
         assert isinstance(faults, list)
         if faults:
-            self.names.append(Path(str(row["wav"])).name)
+            name = Path(str(row["wav"])).name
+            self.names.append(f"number {self.num_rows}" if name == "-" else name)  # - is stdout
             self.kinds.update({fault["kind"] for fault in faults})
 
     def __len__(self) -> int:

@@ -116,6 +116,13 @@ def test_a_summary_names_a_few() -> None:
     assert not Failures()
 
 
+def test_what_went_to_stdout_is_named_by_its_number() -> None:
+    failures = Failures()
+    for faults in ([], [{"kind": "silence"}]):
+        failures.add({"wav": "-", "faults": faults})
+    assert failures.summary().startswith("1 of 2 utterances have faults (silence in 1): number 2;")
+
+
 @pytest.mark.parametrize("precision", list(Precision), ids=str)
 def test_a_precision_has_the_same_bytes_in_every_batch(run: Path, precision: Precision) -> None:
     config = SampleConfig(
