@@ -1,12 +1,10 @@
 """Command line of profforce: Typer outside, Hydra inside. Heavy imports wait for their command."""
 
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -21,6 +19,8 @@ from profforce.commands.launch import launch
 from profforce.commands.sample import sample
 from profforce.commands.shared import group_list, help_if_alone, say, who
 from profforce.commands.train import train
+from profforce.commands.unwinding import signals_unwind
+from profforce.disk import UNWRITABLE
 from profforce.errors import UserError
 from profforce.jobs import LostError, let_the_cause_end
 
@@ -49,9 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     mend, in one line; 130 and 143 after SIGINT and SIGTERM. A signal during training leaves as
     ``SystemExit`` once the run is saved.
     """
+    _open_streams()
     command = typer.main.get_command(app)
     try:
-        with _sigterm_unwinds():
+        with signals_unwind():
             code = command.main(
                 args=None if argv is None else list(argv),
                 prog_name="profforce",
@@ -69,28 +70,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as err:
+        if err.filename is None and err.errno in UNWRITABLE:  # standard output, as into a file
+            return _refuse(f"the output cannot be written; got {err.strerror}; make room for it")
+        traceback.print_exc()
+        return 1
     except Exception:
         traceback.print_exc()
         return 1
     return code if isinstance(code, int) else 0
 
 
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Let SIGTERM run the ``finally`` blocks, as Ctrl-C does; training has its own handler."""
+def _open_streams() -> None:
+    """Where the caller has closed a standard stream, nothing comes in and nobody listens.
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: signals are the caller's affair
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    Otherwise the next file to be opened takes its number, and gets what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _refuse(message: str) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 from profforce.bench.plot_bars import kernel_bars, training_bars
 from profforce.bench.plot_lines import attention_lines, decode_lines, epoch_lines
 from profforce.bench.report import Report
+from profforce.data.files import aside
+from profforce.errors import UserError
 
 Draw = Callable[[Any, Report], None]
 """Draws a report into an empty matplotlib figure, whose size it sets."""
@@ -21,7 +23,11 @@ PLOTS: dict[str, Draw] = {
 
 
 def plot(report: Report, path: Path) -> None:
-    """Write ``path``; a suite without a picture of its own gets bars of its times."""
+    """Write ``path``; a suite without a picture of its own gets bars of its times.
+
+    Raises:
+        UserError: if it cannot be written; nothing half-drawn is left.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,7 +36,14 @@ def plot(report: Report, path: Path) -> None:
     suite = report.rows[0].suite
     PLOTS.get(suite, kernel_bars)(figure, report)
     figure.suptitle(f"suite {suite}: {_machine(report)}", fontsize=9)
-    figure.savefig(path, dpi=150)
+    part = aside(path)
+    try:
+        figure.savefig(part, dpi=150, format=path.suffix.lstrip("."))
+        part.replace(path)
+    except OSError as err:
+        raise UserError("the picture cannot be written", where=path, got=err.strerror) from err
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _machine(report: Report) -> str:

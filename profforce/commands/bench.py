@@ -44,17 +44,20 @@ def bench(
         from profforce.bench.plot import plot
         from profforce.bench.report import WRITERS
         from profforce.bench.run import run_suite
+        from profforce.data.files import write_text
 
         report = run_suite(config, progress)
-    for kind, target in texts.items():
-        if target == "-":
-            typer.echo(WRITERS[kind](report), nl=False)
-        elif target is not None:
-            Path(target).write_text(WRITERS[kind](report), encoding="utf-8")
-    if plot_to is not None:
-        plot(report, plot_to)
-    if "-" not in texts.values():
-        show_bench(report)
+    try:
+        for kind, target in texts.items():
+            if target == "-":
+                typer.echo(WRITERS[kind](report), nl=False)
+            elif target is not None:
+                write_text(Path(target), WRITERS[kind](report))
+        if plot_to is not None:
+            plot(report, plot_to)
+    finally:  # what was measured is not lost with a file that cannot be written
+        if "-" not in texts.values():
+            show_bench(report)
 
 
 def _check_outputs(texts: list[str], picture: Path | None) -> None:

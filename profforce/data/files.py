@@ -13,9 +13,16 @@ def aside(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 ``text`` with ``\\n`` line ends."""
+    """Write UTF-8 ``text`` with ``\\n`` line ends; a device or a pipe is written to, not replaced.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
     part = aside(path)
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8", newline="\n")
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(text, encoding="utf-8", newline="\n")
         part.replace(path)

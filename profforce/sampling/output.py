@@ -20,6 +20,7 @@ from profforce.config import AudioSubtype, SampleConfig
 from profforce.disk import told_by_system
 from profforce.errors import UserError
 
+MAKE_ROOM = "make room there, or choose another --out folder"
 LOUDNESS_TOLERANCE_LU = 0.1
 """A target missed by more is worth a warning."""
 
@@ -62,7 +63,8 @@ def write_output(path: Path, audio: Tensor, rate: int, subtype: AudioSubtype) ->
             _forget_the_time(aside)
         aside.replace(path)
     except (soundfile.SoundFileError, OSError) as err:
-        raise UserError("cannot write audio", where=path, got=str(err).strip() or None) from err
+        got = getattr(err, "strerror", None) or str(err).strip() or None
+        raise UserError("cannot write audio", where=path, got=got, remedy=MAKE_ROOM) from err
     finally:
         aside.unlink(missing_ok=True)
 
@@ -84,7 +86,9 @@ def write_array(path: Path, array: NDArray[np.float32]) -> None:
             np.save(file, array)
         aside.replace(path)
     except OSError as err:
-        raise UserError("cannot write the mel", where=path, got=err.strerror) from err
+        raise UserError(
+            "cannot write the mel", where=path, got=err.strerror, remedy=MAKE_ROOM
+        ) from err
     finally:
         aside.unlink(missing_ok=True)
 

@@ -104,7 +104,7 @@ def test_the_share_of_the_machines_speed_follows_from_the_times() -> None:
         (["shapes=[8x4x500]"], "'8x4x500' is no shape; expected BxHxTxK"),
         (["shapes=[8-4-500-32]"], "did you mean '8x4x500x32'"),
         (["shapes=[8x4x0x32]"], "is no shape"),
-        (["shapes=8x4x500x32"], "'shapes'"),
+        (["shapes=8x4x500x32"], "shapes: got a single value, expected a list"),
         (["shape=[8x4x500x32]"], "did you mean 'shapes'"),
         (["repeets=3"], "did you mean 'repeats'"),
         (["repeats=0"], "bench.repeats must be >= 1, got 0"),
@@ -124,6 +124,16 @@ def test_mistakes_are_one_line(
     assert captured.out == "" and captured.err.count("\n") == 1, captured.err
     assert said in captured.err
     assert list(in_tmp.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_what_was_measured_is_shown_where_its_file_cannot_be_written(
+    capfd: pytest.CaptureFixture[str], in_tmp: Path
+) -> None:
+    assert main(["bench", *TINY, "memory=false", "--json", "/dev/full"]) == 2
+    captured = capfd.readouterr()
+    assert "ours_fwdbwd" in captured.out
+    assert "/dev/full: cannot write the file (No space left on device)" in captured.err
 
 
 def wrong_value(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,8 +1,12 @@
 """Audio files: format, rate, loudness, and the same bytes for the same audio."""
 
+import resource
+import signal
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 import torch
@@ -11,7 +15,7 @@ from torch import Tensor
 from profforce.audio.loudness import loudness_lufs
 from profforce.config import AudioFormat, AudioSubtype, SampleConfig
 from profforce.errors import UserError
-from profforce.sampling.output import mastered, write_output
+from profforce.sampling.output import mastered, write_array, write_output
 
 NOISE = torch.randn(16000, generator=torch.Generator().manual_seed(0)) * 0.1
 
@@ -66,6 +70,24 @@ def test_values_that_are_not_finite_are_one_line(tmp_path: Path, value: float) -
 def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write audio"):
         write_output(tmp_path / "no" / "a.wav", NOISE, 8000, AudioSubtype.PCM_16)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX's")
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"a\.wav: cannot write audio; got File too large; make"
+        ):
+            write_output(tmp_path / "a.wav", NOISE, 8000, AudioSubtype.PCM_16)
+        with pytest.raises(UserError, match=r"a\.npy: cannot write the mel; got .*; make room"):
+            write_array(tmp_path / "a.npy", np.zeros((100, 80), dtype=np.float32))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rate_and_loudness() -> None:
