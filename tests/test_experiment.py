@@ -194,6 +194,8 @@ def test_differences_are_those_of_the_seeds_that_both_have() -> None:
     assert "difference" not in summary["recipes"]["first"]["exams"]["in_length"]["failed"]
     table = experiment_report.table_of(summary)
     assert "| second | 2 | 5 | 50.00 [" in table and "| second | 2 | 5 | -50.00 [" in table
+    alone = experiment_report.table_of(experiment_report.summary_of(results[:1]))
+    assert "| start | 1 | 0 | 100.00 [" in alone and "difference" not in alone
     values = experiment_report.values_of(results, "second", [0, 1], "in_length", "failed")
     assert np.array_equal(values, [[0] * 4, [1] * 4])
 
