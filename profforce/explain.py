@@ -29,6 +29,7 @@ def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
         return _missing_choice(err.missing_cfg_file or "", err.options)
     if isinstance(err, OverrideParseException):
         reason = "" if first.startswith("Error parsing override") else f": {first}"
+        reason = _quoted(err.override) or reason
         return f"cannot parse override '{err.override}', expected KEY=VALUE{reason}"
     if first.startswith(("Ambiguous value", "Sweep parameters")):
         return f"{first}: use profforce train -m to sweep, [a,b] for a list, or quote it"
@@ -40,6 +41,19 @@ def explain(err: BaseException, schema: type, overrides: Sequence[str]) -> str:
                 return f"no config key or group '{key}'{near_key(key, schema)}"
     cause = err.__cause__
     return located(cause if isinstance(cause, OmegaConfBaseException) else err)
+
+
+def _quoted(override: str) -> str:
+    """How a path with spaces, accents or brackets is written for a shell; else an empty string."""
+    key, _, value = override.partition("=")
+    if (
+        not re.fullmatch(r"[\w.@/]+", key)
+        or not value
+        or value[0] in "[{"
+        or set(value) & {*"'\"\\"}
+    ):
+        return ""
+    return f"; quote the value twice: '{key}=\"{value}\"'"
 
 
 def key_of(override: str) -> str:

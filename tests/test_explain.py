@@ -1,5 +1,7 @@
 """The nearest name that would have worked."""
 
+import shlex
+
 import pytest
 
 from profforce.bridge import compose
@@ -34,3 +36,12 @@ def test_key_of() -> None:
 def test_a_list_without_brackets_is_shown_how_to_write() -> None:
     with pytest.raises(UserError, match=r"got a single value.*write 'judges=\[VALUE\]'"):
         compose(EvaluateConfig, "evaluate", ["judges=dnsmos"])
+
+
+@pytest.mark.parametrize("folder", ["Müller", "a(b)"], ids=["accent", "brackets"])
+def test_a_path_that_hydra_cannot_read_is_shown_how_to_write(folder: str) -> None:
+    with pytest.raises(UserError) as err:
+        compose(TrainConfig, "train", ["data=custom", f"data.root=/x/{folder}"])
+    advice = str(err.value).rpartition("quote the value twice: ")[2]
+    (word,) = shlex.split(advice)
+    assert compose(TrainConfig, "train", ["data=custom", word]).data.root == f"/x/{folder}"

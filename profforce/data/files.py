@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         UserError: if it cannot be written.
     """
+    if path.is_dir():  # also the empty name, which stands for the folder one is in
+        raise UserError(f"cannot write the file ({os.strerror(errno.EISDIR)})", where=path)
     part = aside(path)
     try:
         if path.exists() and not path.is_file():

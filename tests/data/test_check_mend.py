@@ -137,6 +137,8 @@ def test_nothing_is_overwritten(made: Made, tmp_path: Path) -> None:
             mended(made.root, target)
     with pytest.raises(UserError, match="cannot be written"):
         mended(made.root, manifest / "inside")
+    with pytest.raises(UserError, match="a second manifest of the corpus"):
+        mended(made.root, made.root / "manifest.jsonl")
     report = check_corpus(DataConfig(root=str(made.root)), TextConfig(), MelConfig())
     with pytest.raises(UserError, match="the manifest itself"):
         write_report(report, tmp_path / "link")

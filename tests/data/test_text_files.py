@@ -18,6 +18,8 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_folder_in_its_place_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match=r"\.: cannot write the file"):
+        write_text(Path(), "words\n")
     with pytest.raises(UserError, match=r"out: cannot write the file \(Is a directory\)"):
         write_text(tmp_path / "out", "words\n")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

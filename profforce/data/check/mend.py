@@ -13,7 +13,7 @@ from profforce.data.check.findings import Findings
 from profforce.data.check.lines import decode_line, raw_lines
 from profforce.data.check.texts import visible
 from profforce.data.files import aside
-from profforce.data.manifest import MANIFEST, json_object
+from profforce.data.manifest import MANIFEST, METADATA, json_object
 from profforce.errors import UserError
 
 AS_A_WHOLE = (
@@ -54,6 +54,15 @@ def mend(findings: Findings, target: Path) -> MendReport:
     """Write a corrected copy of the manifest to ``target``, which appears whole or not at all."""
     manifest = findings.manifest
     refuse_existing(target)
+    if (
+        target.name in (MANIFEST, METADATA)
+        and target.absolute().parent == manifest.absolute().parent
+    ):
+        raise UserError(
+            "would be a second manifest of the corpus, which is then refused",
+            where=target,
+            remedy="choose another name, and replace the manifest by it when you have seen it",
+        )
     for kind in AS_A_WHOLE:
         if findings.counts[kind.code]:
             raise _nothing_left(manifest, kind.what)
