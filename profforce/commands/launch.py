@@ -62,8 +62,9 @@ def run_together(words: list[str], processes: int, restarts: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # what it tells of each end is told below, in one line
-    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    # what they tell of each end, and of a signal, is told below and by the processes, in one line
+    for name in ("multiprocessing.api", "agent.server.api"):
+        logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     settings: dict[str, Any] = {"shutdown_timeout": SHUTDOWN_S}  # newer than PyTorch 2.9
     known = {f.name for f in fields(LaunchConfig)}
