@@ -112,6 +112,8 @@ class OnnxVoice:
             ValueError: for no text, and for numbers that are no symbols or speakers.
         """
         self._check(texts, speakers)
+        if identities is not None and len(identities) != len(texts):
+            raise ValueError(f"give an identity a text, got {len(identities)} for {len(texts)}")
         rows = _Rows([self._limits(len(text)) for text in texts], self.meta)
         who = np.array(identities or [self.identity(text) for text in texts], dtype=np.int64)
         memory = self._encode(texts, speakers)

@@ -201,8 +201,10 @@ def test_meta_says_what_the_graphs_mean(pair: tuple[Path, Path]) -> None:
         ([[-1]], {}, "numbered 0 to"),
         ([[3]], {"speakers": [9]}, "give a speaker from 0"),
         ([[3]], {"speakers": [0, 0]}, "give a speaker from 0"),
+        ([[3]], {"identities": [1, 2]}, "give an identity a text, got 2 for 1"),
+        ([[3]], {"identities": []}, "give an identity a text, got 0 for 1"),
     ],
-    ids=["none", "empty", "beyond", "negative", "speaker", "speakers"],
+    ids=["none", "empty", "beyond", "negative", "speaker", "speakers", "identities", "no_identity"],
 )
 def test_what_the_loop_refuses(
     pair: tuple[Path, Path], texts: list[list[int]], options: dict[str, Any], said: str
