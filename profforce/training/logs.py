@@ -3,8 +3,10 @@
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,7 +67,13 @@ class RunLog:
         self.path = run_dir / "metrics.jsonl"
         self._forget_after(resume_step)
         purge = resume_step + 1 if resume_step else None
-        self.board = SummaryWriter(str(run_dir / "tb"), purge_step=purge, max_queue=100)
+        self._told = threading.excepthook
+        threading.excepthook = self._tell
+        try:
+            self.board = SummaryWriter(str(run_dir / "tb"), purge_step=purge, max_queue=100)
+        except OSError:
+            threading.excepthook = self._told
+            raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; not-a-number is written as null, so that every line is plain JSON."""
@@ -76,8 +84,20 @@ class RunLog:
             self.board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Flush TensorBoard."""
-        self.board.close()
+        """Flush TensorBoard.
+
+        Raises:
+            OSError: if it could not write everything.
+        """
+        with ExitStack() as at_last:
+            at_last.callback(setattr, threading, "excepthook", self._told)
+            at_last.callback(self.board.close)
+            self.board.flush()
+
+    def _tell(self, found: threading.ExceptHookArgs) -> None:
+        """Of a thread that failed: but TensorBoard's hands its error to the next who writes."""
+        if not type(found.thread).__module__.startswith("tensorboard."):
+            self._told(found)
 
     def _forget_after(self, step: int) -> None:
         """Drop rows of steps that a killed run wrote after its last checkpoint."""
