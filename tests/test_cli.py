@@ -36,7 +36,7 @@ def fake_train(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Path,
         calls.append((cfg, run_dir, resume))
         return 1.0
 
-    monkeypatch.setattr("profforce.training.loop.train", train)
+    monkeypatch.setattr("profforce.training.run.train", train)
     return calls
 
 
@@ -170,7 +170,7 @@ def test_a_fault_is_exit_1_with_its_traceback(
     def train(*_: object, **__: object) -> float:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setattr("profforce.training.loop.train", train)
+    monkeypatch.setattr("profforce.training.run.train", train)
     assert main(["train", "hydra.run.dir=r"]) == 1
     err = capfd.readouterr().err
     assert "ZeroDivisionError: deep inside" in err and "Traceback" in err

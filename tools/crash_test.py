@@ -45,7 +45,7 @@ from profforce.data.prepare import prepare
 from profforce.errors import UserError
 from profforce.models.checkpoint import DIGESTS, WEIGHTS, find_checkpoint, load_meta
 from profforce.training.distributed import joined
-from profforce.training.loop import train
+from profforce.training.run import train
 
 UNEQUAL = ("time/", "mem/")
 """Scalars that no two runs share."""
@@ -167,7 +167,7 @@ def live(config: TrainConfig, run: Path, resume: bool, place: dict[str, str]) ->
 def born(config: TrainConfig, run: Path, processes: int = 1) -> Life:
     """Start a life; forked from a server that has PyTorch loaded already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["profforce.training.loop"])
+    context.set_forkserver_preload(["profforce.training.run"])
     resume = any((run / "checkpoints").glob("step-*"))
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = []

@@ -28,8 +28,8 @@ from profforce.evaluation.letters import letter_templates
 from profforce.evaluation.measure import Row, examine
 from profforce.models.checkpoint import find_checkpoint, load_meta, load_model, load_train_state
 from profforce.training.logs import Report
-from profforce.training.loop import train
 from profforce.training.optim import restore_optimizer
+from profforce.training.run import train
 from profforce.training.state import TrainState
 
 CPU = torch.device("cpu")

@@ -51,7 +51,7 @@ def _as_member(cfg: "TrainConfig", run_dir: Path, team: "Team", resume: bool) ->
     """What each of several processes does; the first one speaks for all."""
     from profforce.display import training_display
     from profforce.evaluation.score import scorer_of
-    from profforce.training.loop import train as run
+    from profforce.training.run import train as run
 
     if not team.is_first:
         return run(cfg, run_dir, resume=resume, team=team, make_scorer=scorer_of)
@@ -73,7 +73,7 @@ class _TrainTask:
         from profforce.config import TrainConfig
         from profforce.display import training_display
         from profforce.evaluation.score import scorer_of
-        from profforce.training.loop import train as run
+        from profforce.training.run import train as run
 
         assert isinstance(cfg, TrainConfig)
         with training_display(cfg.trainer.steps) as report:

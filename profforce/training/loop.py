@@ -2,26 +2,15 @@
 
 import logging
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
-from profforce.config import BestBy, MethodName, TrainConfig
+from profforce.config import MethodName
 from profforce.data.batch import Batch
-from profforce.data.corpus import Corpus, load_corpus
-from profforce.data.dataset import MelDataset
-from profforce.data.sampler import BucketSampler
-from profforce.disk import UNWRITABLE
-from profforce.models.checkpoint import SaveError, recover
-from profforce.nn.device import choose_device, describe
 from profforce.nn.noise import PrenetNoise
-from profforce.runs import held, refuse_used
-from profforce.training.distributed import ALONE, Team, local_device
 from profforce.training.faults import (
     MOST_IN_A_ROW,
     DivergedError,
@@ -30,15 +19,15 @@ from profforce.training.faults import (
     tell_skipped,
 )
 from profforce.training.gap import Reading, Scorer, fixed_sentences, measure_gap
-from profforce.training.logs import LogReporter, Pace, Report, Reporter, RunLog
-from profforce.training.memory import OutOfRoomError, Room
+from profforce.training.logs import Pace, Report, Reporter, RunLog
+from profforce.training.memory import OutOfRoomError, Room, peak_memory_mib
 from profforce.training.optim import clip_gradients
-from profforce.training.plan import Part, own_batches, plan_step
+from profforce.training.plan import Part, build_sampler, own_batches, plan_step
 from profforce.training.pool import PoolBatch
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.show import show_reading
-from profforce.training.signals import StopFlag, stop_on_signals
-from profforce.training.state import TrainState, detached, parameters_in_millions
+from profforce.training.signals import StopFlag
+from profforce.training.state import TrainState, detached
 from profforce.training.step import (
     FreeTexts,
     StepLoss,
@@ -48,145 +37,9 @@ from profforce.training.step import (
 
 log = logging.getLogger(__name__)
 FORCED = ("gan/", "free/", "imitation/")
-MakeScorer = Callable[[TrainConfig, Corpus], Scorer | None]
 
 
-def train(
-    cfg: TrainConfig,
-    run_dir: Path,
-    *,
-    resume: bool = False,
-    report: Reporter | None = None,
-    team: Team = ALONE,
-    make_scorer: MakeScorer | None = None,
-) -> float:
-    """Train as ``cfg`` says into ``run_dir``; returns the last free-running score.
-
-    Args:
-        cfg: all settings.
-        run_dir: gets ``checkpoints/ samples/ tb/ metrics.jsonl``.
-        resume: continue from the run's last checkpoint, to the bit.
-        report: shows progress; plain log lines when None.
-        team: the processes that train together, each of which calls this.
-        make_scorer: makes what scores checkpoints; needed for ``trainer.best_by`` other than gap.
-
-    Raises:
-        UserError: for anything a person can mend.
-        LostError: if the processes no longer go together.
-        SaveError: if the run folder takes no more writing.
-        SystemExit: 128 + the signal's number, after saving, when a signal ended the run.
-    """
-    if cfg.trainer.num_threads:
-        torch.set_num_threads(cfg.trainer.num_threads)
-    torch.use_deterministic_algorithms(cfg.trainer.deterministic)
-    device = choose_device(cfg.device if team.size == 1 else local_device(cfg.device))
-    corpus = _corpus_of(cfg, team)
-    if not cfg.model.num_speakers and len(corpus.speakers) > 1:
-        cfg = replace(cfg, model=replace(cfg.model, num_speakers=len(corpus.speakers)))
-    state = TrainState(cfg, corpus, device, team)
-    with ExitStack() as lock:
-        team.from_first("taking the run folder", lambda: _take(run_dir, resume, lock))
-        _begin(state, run_dir, resume)
-        return _train(state, run_dir, report or LogReporter(), make_scorer)
-
-
-def _take(run_dir: Path, resume: bool, lock: ExitStack) -> None:
-    if not resume:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    if run_dir.is_dir():
-        lock.enter_context(held(run_dir))
-
-
-def _begin(state: TrainState, run_dir: Path, resume: bool) -> None:
-    """Where a run starts from: its last checkpoint, or nothing."""
-    team = state.team
-    if resume:
-        state.load(team.from_first("looking for a checkpoint", lambda: recover(run_dir)))
-    else:
-        team.from_first("looking at the run folder", lambda: refuse_used(run_dir))
-        state.begin()
-        state.share_weights()
-
-
-def _train(
-    state: TrainState, run_dir: Path, report: Reporter, make_scorer: MakeScorer | None
-) -> float:
-    cfg, corpus = state.config, state.corpus
-    log.info(
-        "device %s; model %.2f M parameters; %d + %d utterances; steps %d to %d",
-        describe(state.device),
-        parameters_in_millions(state.model),
-        len(corpus.train),
-        len(corpus.valid),
-        state.step,
-        cfg.trainer.steps,
-    )
-    if state.step >= cfg.trainer.steps:
-        log.info(
-            "nothing to do: the run is at step %d and trainer.steps=%d; to go on: "
-            "profforce train --resume %s trainer.steps=%d",
-            *(state.step, cfg.trainer.steps, run_dir, 2 * state.step),
-        )
-        return float("nan") if state.score is None else state.score
-    with stop_on_signals() as flag, _records(run_dir, state) as run_log:
-        scorer = None if make_scorer is None else make_scorer(cfg, corpus)
-        if scorer is None and cfg.trainer.best_by != BestBy.gap:
-            raise ValueError(f"trainer.best_by={cfg.trainer.best_by} needs make_scorer")
-        _Loop(state, run_dir, run_log, report, scorer).run(flag)
-    if flag.signal is not None:
-        name = "Ctrl-C" if flag.signal == signal.SIGINT else signal.Signals(flag.signal).name
-        log.info(
-            "stopped by %s at step %d of %d; continue: profforce train --resume %s",
-            *(name, state.step, cfg.trainer.steps, run_dir),
-        )
-        raise SystemExit(128 + flag.signal)
-    return float("nan") if state.score is None else state.score
-
-
-def _corpus_of(cfg: TrainConfig, team: Team) -> Corpus:
-    """The corpus; features are made by one process, before the others look for them."""
-    found: list[Corpus] = []
-
-    def load() -> None:
-        found.append(load_corpus(cfg.data, cfg.text, cfg.mel))
-
-    team.from_first("reading the corpus", load)
-    if not found:
-        load()
-    corpus = found[0]
-    size = f"{len(corpus.train)} + {len(corpus.valid)} utterances"
-    team.require_equal(
-        "the corpus",
-        f"{size} ({corpus.fingerprint()[:8]})",
-        remedy="give all machines the same files, or a shared data.root",
-    )
-    return corpus
-
-
-@contextmanager
-def _records(run_dir: Path, state: TrainState) -> Iterator[RunLog | None]:
-    """The run's records, kept by one process; a full disk under them is one line."""
-    if not state.team.is_first:
-        yield None
-        return
-    try:
-        run_log = RunLog(run_dir, state.step)
-        try:
-            yield run_log
-        finally:
-            run_log.close()
-    except OSError as err:
-        if err.errno not in UNWRITABLE:
-            raise
-        raise SaveError(
-            "the run folder takes no more writing",
-            where=run_dir,
-            got=err.strerror,
-            remedy="make room, then go on from its last checkpoint with --resume",
-        ) from err
-
-
-class _Loop:
+class Loop:
     """Steps, and what happens between them."""
 
     def __init__(
@@ -353,8 +206,8 @@ class _Loop:
         epoch = state.batches_drawn // len(self.sampler)
         values["loss/learning_rate"] = float(state.schedule.get_last_lr()[0])
         values["loss/skipped"] = state.skips.total
-        if self.room.halved_steps:
-            values["mem/halved_steps"] = self.room.halved_steps
+        if halved := self.room.halved_by_all():
+            values["mem/halved_steps"] = halved
         if state.scale.is_used:
             values |= {"loss/scale": state.scale.value, "loss/overflows": state.scale.overflows}
         values["time/epoch"] = epoch
@@ -413,39 +266,3 @@ class _Loop:
 
     def _spent(self, name: str, began: float) -> None:
         self.seconds[name] = time.perf_counter() - began
-
-
-def build_sampler(dataset: MelDataset, config: TrainConfig, processes: int = 1) -> BucketSampler:
-    """Deals out the training set within the budget; says what goes beyond it.
-
-    What the ``processes`` take for a step is of like lengths.
-    """
-    trainer = config.trainer
-    if trainer.max_frames is not None:
-        longer = int((dataset.num_frames > trainer.max_frames).sum())
-        if longer:
-            log.warning(
-                "%d utterances are longer than trainer.max_frames=%d: each is a batch of its own; "
-                "data.max_seconds=%.1f would leave them out",
-                *(longer, trainer.max_frames),
-                trainer.max_frames * config.mel.hop_length / config.mel.sample_rate,
-            )
-    return BucketSampler(
-        dataset.num_frames,
-        trainer.batch_size,
-        config.seed,
-        max_frames=trainer.max_frames,
-        chunks=dataset.chunks(config.data.shuffle_buffer),
-        together=trainer.accumulate * processes,
-    )
-
-
-def peak_memory_mib() -> float:
-    """Largest resident size of this process so far; 0 where the system does not tell."""
-    try:
-        import resource
-        import sys
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak / 2**20 if sys.platform == "darwin" else peak / 2**10)

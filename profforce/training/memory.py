@@ -2,7 +2,8 @@
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from profforce.data.batch import Batch
 from profforce.errors import UserError
+from profforce.runs import holds_run
 from profforce.training.plan import Part, counts_of
 from profforce.training.shares import Shares, divided
 from profforce.training.state import TrainState
@@ -54,11 +56,43 @@ class Room:
                 "the memory does not hold half a batch",
                 where=f"step {self.state.step + 1} of {self.run_dir}",
                 got=problem,
-                remedy=f"{'the state is saved: ' if self.state.team.size == 1 else ''}go on with "
-                "--resume and a trainer.max_frames, a lower trainer.batch_size or "
+                remedy=f"{self._way_on()} a trainer.max_frames, a lower trainer.batch_size or "
                 "data.max_seconds, or trainer.recompute_activations=true",
             )
         return found
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say in one line that memory failed elsewhere: in free runs, readings, the optimizer.
+
+        Raises:
+            OutOfRoomError: in place of PyTorch's own error.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfRoomError(
+                "the memory does not hold what comes beside the batches of a step",
+                where=f"step {self.state.step + 1} of {self.run_dir}",
+                got=_first_line(error),
+                remedy=f"{self._way_on(saved=False)} a lower freerun.max_memory_mib, "
+                "freerun.pool_size or trainer.num_eval_sentences, or a smaller model",
+            ) from error
+
+    def halved_by_all(self) -> int:
+        """Steps done in halves so far, in any process; all have to ask."""
+        count = torch.tensor([float(self.halved_steps)])
+        return int(self.state.team.summed(count, "how many steps they did in halves"))
+
+    def _way_on(self, *, saved: bool = True) -> str:
+        """How to go on; ``saved``: one process saves its state at such an end."""
+        if saved and self.state.team.size == 1:
+            return "the state is saved: go on with --resume and"
+        if holds_run(self.run_dir):
+            return "go on from the last checkpoint with --resume and"
+        return "begin again with"
 
     def _tried(
         self, work: Sequence[Work], gradients: Gradients
@@ -68,7 +102,7 @@ class Room:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            problem = str(error).splitlines()[0]
+            problem = _first_line(error)
         # beyond the except clause: the error holds the frames, and they the activations
         self.state.optimizer.zero_grad()
         self.state.judge_optimizer.zero_grad()
@@ -92,6 +126,10 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
+def _first_line(error: RuntimeError) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
 def halved(state: TrainState, part: Part, batch: Batch) -> list[Work]:
     """A batch in two, the longer utterances first, with the shares that either has; or as it is."""
     if len(batch) < 2:
@@ -113,3 +151,14 @@ def halved(state: TrainState, part: Part, batch: Batch) -> list[Work]:
 
 def _times(whole: Shares, share: Shares) -> Shares:
     return Shares(*(a * b for a, b in zip(astuple(whole), astuple(share), strict=True)))
+
+
+def peak_memory_mib() -> float:
+    """Largest resident size of this process so far; 0 where the system does not tell."""
+    try:
+        import resource
+        import sys
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak / 2**20 if sys.platform == "darwin" else peak / 2**10)

@@ -5,18 +5,22 @@ and everything drawn for a batch follows from its number: a step of two processe
 process that accumulates twice as many.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profforce.config import MethodName, TrainConfig
 from profforce.data.batch import Batch
 from profforce.data.corpus import Corpus
+from profforce.data.dataset import MelDataset
 from profforce.data.loading import accepted, loader
 from profforce.data.sampler import BucketSampler
 from profforce.training.distributed import Team
 from profforce.training.shares import Shares, counted, divided
 from profforce.training.signals import sigint_blocked
 from profforce.training.state import TrainState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,3 +83,28 @@ def own_batches(
         with sigint_blocked():
             batches = loader(corpus.train, mine, config.data.num_workers)
         yield from map(accepted, batches)
+
+
+def build_sampler(dataset: MelDataset, config: TrainConfig, processes: int = 1) -> BucketSampler:
+    """Deals out the training set within the budget; says what goes beyond it.
+
+    What the ``processes`` take for a step is of like lengths.
+    """
+    trainer = config.trainer
+    if trainer.max_frames is not None:
+        longer = int((dataset.num_frames > trainer.max_frames).sum())
+        if longer:
+            log.warning(
+                "%d utterances are longer than trainer.max_frames=%d: each is a batch of its own; "
+                "data.max_seconds=%.1f would leave them out",
+                *(longer, trainer.max_frames),
+                trainer.max_frames * config.mel.hop_length / config.mel.sample_rate,
+            )
+    return BucketSampler(
+        dataset.num_frames,
+        trainer.batch_size,
+        config.seed,
+        max_frames=trainer.max_frames,
+        chunks=dataset.chunks(config.data.shuffle_buffer),
+        together=trainer.accumulate * processes,
+    )

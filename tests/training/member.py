@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import crash_test
 
 from profforce.data.batch import Batch
-from profforce.training import distributed, loop
+from profforce.training import distributed, loop, run
 from profforce.training.distributed import Team, joined
 from profforce.training.state import TrainState, checksum
 from profforce.training.step import StepLoss
@@ -66,7 +66,7 @@ def talk(team: Team) -> Note:
 
 def skip_a_step(team: Team, folder: Path) -> Note:
     """A loss that is no number in the second process alone."""
-    inner = loop._Loop._losses
+    inner = loop.Loop._losses
 
     def losses(self: Any, batch: Batch, part: Any) -> Iterator[StepLoss]:
         for loss in inner(self, batch, part):
@@ -76,9 +76,9 @@ def skip_a_step(team: Team, folder: Path) -> Note:
                 yield loss
 
     config = crash_test.settings_of(folder / "corpus", 4)
-    loop._Loop._losses = losses  # type: ignore[method-assign]
-    loop.train(config, folder / "skipped", team=team)
-    loop._Loop._losses = inner  # type: ignore[method-assign]
+    loop.Loop._losses = losses  # type: ignore[method-assign]
+    run.train(config, folder / "skipped", team=team)
+    loop.Loop._losses = inner  # type: ignore[method-assign]
     return {}
 
 
@@ -87,7 +87,7 @@ def see_another_corpus(team: Team, folder: Path) -> Note:
     config = crash_test.settings_of(folder / "corpus", 4)
     if not team.is_first:
         config = replace(config, data=replace(config.data, num_utterances=20))
-    return {"said": said(lambda: loop.train(config, folder / "unlike", team=team))}
+    return {"said": said(lambda: run.train(config, folder / "unlike", team=team))}
 
 
 def stop(team: Team, folder: Path) -> Note:
@@ -102,7 +102,7 @@ def stop(team: Team, folder: Path) -> Note:
 
     TrainState.pass_on = pass_on  # type: ignore[method-assign]
     config = crash_test.settings_of(folder / "corpus", 30)
-    ended = said(lambda: loop.train(config, folder / "stopped", team=team))
+    ended = said(lambda: run.train(config, folder / "stopped", team=team))
     TrainState.pass_on = inner  # type: ignore[method-assign]
     return {"ended": ended}
 

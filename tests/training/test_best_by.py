@@ -19,7 +19,7 @@ from profforce.evaluation.score import TIE_BREAKER, FreeRunScore, scorer_of
 from profforce.models.checkpoint import find_checkpoint, load_meta, ranked
 from profforce.models.transformer import TransformerTTS
 from profforce.training.gap import Score
-from profforce.training.loop import train
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from tests.training.test_loop import StopAt, metrics, same_checkpoint
 

@@ -7,7 +7,7 @@ import pytest
 
 from profforce.config import MethodName, TrainConfig
 from profforce.training import show
-from profforce.training.loop import train
+from profforce.training.run import train
 from tests.training.test_loop import changed
 
 

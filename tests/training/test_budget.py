@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from profforce.config import MethodName, TrainConfig
 from profforce.data.corpus import Corpus
-from profforce.training.loop import build_sampler, train
+from profforce.training.plan import build_sampler
 from profforce.training.pool import fitting
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from tests.training.test_loop import StopAt, changed, same_checkpoint
 

@@ -25,7 +25,7 @@ from profforce.models.checkpoint import SaveError, find_checkpoint, recover
 from profforce.training import loop
 from profforce.training.faults import DivergedError
 from profforce.training.logs import RunLog
-from profforce.training.loop import train
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from profforce.training.step import StepLoss
 
@@ -151,7 +151,7 @@ def test_the_crash_test_sees_a_single_bit(config: TrainConfig, tmp_path: Path) -
 
 def plant(monkeypatch: pytest.MonkeyPatch, steps: Container[int], part: str = "loss/total") -> None:
     """Make one part of the loss no number in these steps, counted from 1."""
-    inner = loop._Loop._losses
+    inner = loop.Loop._losses
 
     def losses(self: Any, batch: Batch, number: int) -> Iterator[StepLoss]:
         for loss in inner(self, batch, number):
@@ -160,7 +160,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, steps: Container[int], part: str = "l
             else:
                 yield loss
 
-    monkeypatch.setattr(loop._Loop, "_losses", losses)
+    monkeypatch.setattr(loop.Loop, "_losses", losses)
 
 
 def state_of(run: Path, step: int) -> dict[str, Any]:

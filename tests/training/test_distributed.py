@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from profforce.config import DataConfig, TrainConfig
 from profforce.errors import UserError
 from profforce.training.distributed import ALONE, Team, joined, local_device
-from profforce.training.loop import train
+from profforce.training.run import train
 
 MEMBER = Path(__file__).with_name("member.py")
 pytestmark = pytest.mark.skipif(

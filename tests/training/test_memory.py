@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from profforce.config import MethodName, TrainConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.corpus import Corpus
 from profforce.training import loop
-from profforce.training.loop import train
-from profforce.training.memory import OutOfRoomError, halved, is_out_of_memory
+from profforce.training.distributed import Team
+from profforce.training.memory import OutOfRoomError, Room, halved, is_out_of_memory
 from profforce.training.plan import Part
+from profforce.training.run import train
 from profforce.training.shares import WHOLE
 from profforce.training.state import TrainState
 from profforce.training.step import StepLoss
 from tests.training.test_loop import changed, same_checkpoint
 
 CPU = torch.device("cpu")
-NO_ROOM = "CUDA out of memory. Tried to allocate 20.00 MiB."
+NO_ROOM = "CUDA out of memory. Tried to allocate 20.00 MiB"
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
             for loss in original(model, judge, control, real, *rest, **options):
                 yield loss
                 if len(real) > most:
-                    raise torch.OutOfMemoryError(NO_ROOM)
+                    raise torch.OutOfMemoryError(f"{NO_ROOM}.\nA word on fragments.")
 
         monkeypatch.setattr(loop, "professor_forcing_step", step)
         return sizes
@@ -147,11 +149,48 @@ def test_a_second_failure_ends_the_run_with_its_state_saved(
         train(config, tmp_path / "run", resume=True)
     monkeypatch.undo()
     message = str(caught.value)
-    assert message.startswith("step 4 of") and NO_ROOM in message
+    assert message.startswith("step 4 of") and f"got {NO_ROOM}; the state is saved" in message
     assert "go on with --resume and a trainer.max_frames" in message
     assert sizes[0] > sizes[1] > 1 and len(sizes) == 2
     train(config, tmp_path / "run", resume=True)
     same_checkpoint(tmp_path / "whole/checkpoints/step-6", tmp_path / "run/checkpoints/step-6")
+
+
+@pytest.mark.parametrize(("made", "way"), [(False, "begin again with"), (True, "go on from the")])
+def test_memory_that_fails_beside_the_batches_is_one_line(
+    config: TrainConfig, corpus: Corpus, tmp_path: Path, made: bool, way: str
+) -> None:
+    room = Room(TrainState(config, corpus, CPU), tmp_path)
+    if made:
+        (tmp_path / "checkpoints/step-2").mkdir(parents=True)
+    with pytest.raises(OutOfRoomError) as caught, room.told():
+        raise torch.OutOfMemoryError(f"{NO_ROOM}.\nA word on fragments.")
+    assert f"; got {NO_ROOM}; {way}" in str(caught.value)
+    assert "a lower freerun.max_memory_mib" in str(caught.value)
+    with pytest.raises(RuntimeError, match="shapes do not fit"), room.told():
+        raise RuntimeError("shapes do not fit")
+
+
+@pytest.mark.parametrize("name", ["measure_gap", "clip_gradients"])
+def test_readings_and_optimizers_that_do_not_fit_end_the_run_in_one_line(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError(f"{NO_ROOM}.")
+
+    monkeypatch.setattr(loop, name, fail)
+    with pytest.raises(OutOfRoomError, match="what comes beside the batches"):
+        train(changed(config, steps=1), tmp_path / "run")
+
+
+def test_halved_steps_of_all_processes_are_counted(config: TrainConfig, corpus: Corpus) -> None:
+    class Two(Team):
+        def summed(self, values: Tensor, what: str) -> Tensor:
+            return 2 * values + 1
+
+    room = Room(TrainState(config, corpus, CPU, Two()), Path("run"))
+    room.halved_steps = 3
+    assert room.halved_by_all() == 7
 
 
 def test_other_errors_are_not_taken_for_it(

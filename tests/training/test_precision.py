@@ -25,9 +25,9 @@ from profforce.models.mirror import Mirror
 from profforce.nn.attention import CrossAttention, EncoderSelfAttention
 from profforce.nn.masks import length_mask
 from profforce.nn.noise import PrenetNoise
-from profforce.training.loop import train
 from profforce.training.passes import teacher_forced
 from profforce.training.precision import FIRST_SCALE, LossScale, half_type
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from tests.training.test_loop import StopAt, changed, same_checkpoint
 

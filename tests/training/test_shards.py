@@ -9,7 +9,7 @@ import pytest
 from profforce.config import DataConfig, TrainConfig
 from profforce.data.webdata_pack import pack
 from profforce.errors import UserError
-from profforce.training.loop import train
+from profforce.training.run import train
 from tests.training.test_loop import StopAt, same_checkpoint
 
 

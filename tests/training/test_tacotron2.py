@@ -19,8 +19,8 @@ from profforce.models.tacotron2 import Tacotron2
 from profforce.nn.noise import PrenetNoise
 from profforce.training.gap import fixed_sentences, measure_gap
 from profforce.training.logs import Report
-from profforce.training.loop import train
 from profforce.training.passes import teacher_forced
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from profforce.training.transfer import init_from
 

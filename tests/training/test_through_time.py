@@ -15,7 +15,7 @@ from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.nn.noise import PrenetNoise
 from profforce.training.gates import ForcingWeights
-from profforce.training.loop import train
+from profforce.training.run import train
 from profforce.training.seeds import generator
 from profforce.training.state import TrainState
 from profforce.training.step import differentiate, professor_forcing_step

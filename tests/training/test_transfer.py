@@ -16,7 +16,7 @@ from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.models.checkpoint import load_model
 from profforce.text.tokenizer import Tokenizer
-from profforce.training.loop import train
+from profforce.training.run import train
 from profforce.training.state import TrainState
 from profforce.training.transfer import _take_rows
 
