@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import torchaudio
 from torch import Tensor
 
+from profforce.audio.rates import RATES, can_convert
 from profforce.audio.sinc import interpolate
 from profforce.audio.tars import member_bytes
 from profforce.disk import told_by_system
@@ -29,7 +30,7 @@ def read_audio(path: str | Path, sample_rate: int) -> Tensor:
     """Audio of ``path`` as ``[N]`` at ``sample_rate`` Hz, channels averaged.
 
     ``X.tar/NAME`` is a member of a tar. Raises :class:`UserError` naming the file when it is
-    missing, unreadable, empty or holds values that are not finite.
+    missing, unreadable, empty, of a rate that is not converted or holds values that are not finite.
     """
     path = Path(path)
     if not path.is_file():
@@ -60,6 +61,14 @@ def decode_audio(source: Path | bytes, path: Path, sample_rate: int) -> Tensor:
         ) from error
     if samples.size == 0:
         raise _empty(path, "0 samples")
+    if not can_convert(file_rate, sample_rate):
+        raise UserError(
+            "audio of this sample rate is not converted",
+            where=path,
+            got=f"{file_rate} Hz",
+            expected=RATES,
+            remedy="see whether the header is damaged, or resample the file",
+        )
     audio = torch.from_numpy(samples).mean(dim=1)
     if not bool(torch.isfinite(audio).all()):
         raise UserError("audio holds values that are not finite (nan or inf)", where=path)

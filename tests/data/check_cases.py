@@ -488,7 +488,7 @@ bytes_case("audio.truncated", lambda raw: raw[: len(raw) // 2])
 bytes_case("audio.truncated", lambda raw: raw[:44], name="audio.truncated-44_bytes")
 bytes_case("audio.corrupt", lambda raw: b"RIFX" + raw[4:])
 bytes_case("audio.corrupt", lambda raw: b"no audio at all", name="audio.corrupt-text")
-bytes_case("audio.odd_rate", lambda raw: raw[:24] + struct.pack("<I", 22051) + raw[28:])
+bytes_case("audio.odd_rate", lambda raw: raw[:24] + struct.pack("<I", 3999) + raw[28:])
 bytes_case("audio.unbounded", lambda raw: with_data_size(raw, 0xFFFFFFFF))
 
 

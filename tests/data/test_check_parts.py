@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profforce.audio.files import resample, trim_silence
+from profforce.audio.files import read_audio, resample, trim_silence
 from profforce.config import MelConfig, TextConfig
 from profforce.data.check import audio_kinds, texts
 from profforce.data.check.findings import Finding, Findings
-from profforce.data.check.header import can_resample, wav_header
+from profforce.data.check.header import header_defect, wav_header
 from profforce.data.check.manifest_kinds import LINE_BLANK, LINE_COLUMNS
 from profforce.data.check.sides import is_held_out, is_valid_text
 from profforce.data.check.sound import Listener, Refusal, Sound
@@ -173,13 +173,28 @@ def test_a_long_file_is_heard_in_blocks_as_in_one(
     assert whole.pause_s == pytest.approx(12000 / 22050, abs=0.05)
 
 
-@pytest.mark.parametrize("rate", [8000, 11025, 16000, 24000, 32000, 44100, 48000, 96000, 192000])
-def test_common_rates_can_be_resampled(rate: int) -> None:
-    assert can_resample(rate, 22050) and can_resample(rate, 16000) and can_resample(rate, 24000)
+@pytest.mark.parametrize("rate", [1, 3999, 4000, 22051, 768_000, 768_001])
+def test_the_check_allows_the_rates_that_are_read(tmp_path: Path, rate: int) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, 0.5 * np.sin(np.arange(2000)), rate)
+    heard = Listener(tmp_path, 22050, 40.0)("a.wav")
+    try:
+        read_audio(path, 22050)
+    except UserError as err:
+        assert isinstance(heard, Refusal) and heard.kind is audio_kinds.AUDIO_ODD_RATE
+        assert header_defect(path, 22050) == (audio_kinds.AUDIO_ODD_RATE, f"{rate} Hz")
+        assert f"a.wav: {heard.kind.what}; got {rate} Hz; expected 4000 to" in str(err)
+        assert heard.kind.expected in str(err) and heard.kind.remedy in str(err)
+        assert rate in (1, 3999, 768_001)
+    else:
+        assert isinstance(heard, Sound) and header_defect(path, 22050) is None
+        assert rate in (4000, 22051, 768_000)
 
 
-def test_rates_that_need_gigabytes_cannot() -> None:
-    assert not can_resample(22051, 22050) and not can_resample(4_000_000_007, 22050)
+def test_a_rate_needs_no_conversion_to_itself(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", 0.5 * np.sin(np.arange(2000)), 1000)
+    assert len(read_audio(tmp_path / "a.wav", 1000)) == 2000
+    assert isinstance(Listener(tmp_path, 1000, 40.0)("a.wav"), Sound)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -1,5 +1,6 @@
 """Kinds of defects of an audio file: where it lies, what it holds, how it sounds."""
 
+from profforce.audio.rates import RATES
 from profforce.data.check.kinds import error, note, warning
 
 RECORD = "record it again or remove its line"
@@ -101,8 +102,8 @@ AUDIO_TRUNCATED = error(
 )
 AUDIO_ODD_RATE = error(
     "audio.odd_rate",
-    "the sample rate cannot be converted in reasonable memory",
-    "a rate such as 16000, 22050, 44100 or 48000 Hz",
+    "audio of this sample rate is not converted",
+    RATES,
     "see whether the header is damaged, or resample the file",
 )
 AUDIO_NOT_FINITE = error(

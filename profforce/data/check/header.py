@@ -3,12 +3,12 @@
 Source: "Multimedia Programming Interface and Data Specifications 1.0" (IBM and Microsoft, 1991).
 """
 
-import math
 import struct
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from profforce.audio.rates import can_convert
 from profforce.data.check import audio_kinds as kinds
 from profforce.data.check.kinds import Kind
 
@@ -16,10 +16,6 @@ MAX_CHUNKS = 64
 """Chunks looked through for the data; writers put a handful before it."""
 UNKNOWN_BYTES = 0x7FFFF000
 """A data size from here on stands for "until the end": sox and ffmpeg write so into pipes."""
-MAX_FILTER_TAPS = 2**24
-"""Elements of the resampling filter: 64 MiB, and some ten times that while it is made."""
-FILTER_WIDTH = 32
-"""``lowpass_filter_width`` of :func:`profforce.audio.files.resample`."""
 
 
 class WavHeader(NamedTuple):
@@ -59,7 +55,8 @@ def wav_defect(file: BinaryIO | RawIOBase, size: int, sample_rate: int) -> tuple
 def _defect(header: WavHeader | None, sample_rate: int) -> tuple[Kind, str] | None:
     if header is None:
         return None
-    if not can_resample(header.sample_rate, sample_rate):
+    damaged = header.sample_rate == 0  # told by who decodes the file
+    if not damaged and not can_convert(header.sample_rate, sample_rate):
         return kinds.AUDIO_ODD_RATE, f"{header.sample_rate} Hz"
     if header.is_cut:
         return (
@@ -67,16 +64,6 @@ def _defect(header: WavHeader | None, sample_rate: int) -> tuple[Kind, str] | No
             f"{header.present_bytes} of {header.data_bytes} bytes of sound",
         )
     return None
-
-
-def can_resample(from_hz: int, to_hz: int) -> bool:
-    """Whether the filter from one rate to the other fits into reasonable memory."""
-    if from_hz == to_hz or from_hz <= 0:  # 0 is a corrupt file, not a rate
-        return True
-    common = math.gcd(from_hz, to_hz)
-    source, target = from_hz // common, to_hz // common
-    width = math.ceil(FILTER_WIDTH * source / (min(source, target) * 0.96))
-    return target * (source + 2 * width) <= MAX_FILTER_TAPS
 
 
 def wav_header(path: Path) -> WavHeader | None:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from profforce.audio.rates import can_convert
 from profforce.data.check import audio_kinds as kinds
-from profforce.data.check.header import can_resample, header_defect, wav_header
+from profforce.data.check.header import header_defect, wav_header
 from profforce.data.check.kinds import Kind
 
 HOP_S = 0.01
@@ -91,7 +92,7 @@ class Listener:
 
     def _listen(self, path: Path) -> Sound | Refusal:
         with soundfile.SoundFile(path) as file:
-            if not can_resample(file.samplerate, self.sample_rate):
+            if not can_convert(file.samplerate, self.sample_rate):
                 return Refusal(kinds.AUDIO_ODD_RATE, f"{file.samplerate} Hz")
             meter = _Meter(file.samplerate, file.channels)
             for block in _blocks(file, meter.hop):
