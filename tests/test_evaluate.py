@@ -20,13 +20,15 @@ from torch import Tensor
 
 from profforce.app import main
 from profforce.bridge import saved_settings
+from profforce.commands.evaluate import _give
 from profforce.completion import complete
 from profforce.config import EvaluateConfig
 from profforce.data.corpus import load_corpus
 from profforce.evaluation.evaluate import evaluate
 from profforce.evaluation.figures import FIGURES
 from profforce.evaluation.judging import JUDGE_HZ, Take
-from profforce.evaluation.material import held_out
+from profforce.evaluation.material import hard_sentences, held_out
+from profforce.evaluation.report import Report
 from profforce.evaluation.voice import VoiceEncoder
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.training.distributed import Team
@@ -307,6 +309,16 @@ def test_help_needs_nothing_heavy() -> None:
 def test_every_figure_is_said_once() -> None:
     for names in ({figure.key for figure in FIGURES}, {figure.title for figure in FIGURES}):
         assert len(names) == len(FIGURES)
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="no /dev/null here")
+def test_a_device_is_written_to_and_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profforce.evaluation.report.to_json", str)
+    (tmp_path / "null").symlink_to("/dev/null")
+    _give(Report(hard_sentences(1), [], timing=False), [str(tmp_path / "null"), None, None])
+    assert (tmp_path / "null").is_char_device()
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def _measured(
 
 def _give(report: "Report", targets: list[str | None]) -> None:
     """Write the report as JSON, Markdown and HTML, each where it is wanted."""
+    from profforce.data.files import write_text
     from profforce.evaluation.page import to_html
     from profforce.evaluation.report import to_json, to_markdown
 
@@ -124,7 +125,7 @@ def _give(report: "Report", targets: list[str | None]) -> None:
         if target == "-":
             typer.echo(writer(report), nl=False)
         elif target is not None:
-            _write(Path(target), writer(report))
+            write_text(Path(target), writer(report))
 
 
 def _material(
@@ -171,18 +172,6 @@ def _corpus_of(run: Path, progress: "Progress") -> "tuple[DataConfig, Corpus]":
 
     settings = saved_settings(run)
     return settings.data, load_corpus(settings.data, settings.text, settings.mel, progress)
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    except OSError as err:
-        raise UserError("cannot be written", where=path, got=err.strerror) from err
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _check_outputs(targets: list[str]) -> None:

@@ -14,23 +14,31 @@ def aside(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 ``text`` with ``\\n`` line ends; a device or a pipe is written to, not replaced.
+    """Write UTF-8 ``text`` with ``\\n`` line ends.
+
+    A device or a pipe is written to, not replaced, and a link stays one: ``/dev/stdout`` is a link
+    to a file where a shell sends the output into a file.
 
     Raises:
         UserError: if it cannot be written.
     """
     if path.is_dir():  # also the empty name, which stands for the folder one is in
         raise UserError(f"cannot write the file ({os.strerror(errno.EISDIR)})", where=path)
-    part = aside(path)
     try:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8", newline="\n")
-            return
+        else:
+            _replace(Path(os.path.realpath(path)), text)
+    except OSError as error:
+        raise UserError(f"cannot write the file ({error.strerror})", where=path) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    part = aside(path)
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(text, encoding="utf-8", newline="\n")
         part.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write the file ({error.strerror})", where=path) from error
     finally:
         part.unlink(missing_ok=True)
 
