@@ -5,6 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:  # a machine that runs tests/gpu alone, which hold no laws
+    pass
+else:  # laws do not time a machine, which others use too
+    settings.register_profile("no_deadline", settings.default, deadline=None)
+    settings.load_profile("no_deadline")
+
 
 @pytest.fixture(autouse=True)
 def no_log_handlers_are_left_behind() -> Iterator[None]:
