@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from profforce import __version__
 from profforce.config import SampleConfig
+from profforce.disk import told_by_system
 from profforce.errors import UserError
 from profforce.export import onnx_loop
 from profforce.export.graphs import (
@@ -37,7 +38,7 @@ from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
 from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
-from profforce.sampling.output import require_writable
+from profforce.sampling.output import MAKE_ROOM, require_writable
 from profforce.sampling.stopping import MIN_LIMIT_S
 
 log = logging.getLogger(__name__)
@@ -84,19 +85,29 @@ def export(run: Path, out: Path, config: SampleConfig) -> Exported:
     _require_packages()
     path = find_checkpoint(run, config.checkpoint)
     loaded, checkpoint_meta = load_model(path, torch.device("cpu"))
-    model = exportable(loaded)
+    meta = describe(exportable(loaded), checkpoint_meta, config, path.name)
     require_writable(out)
+    try:
+        size, difference = _write_all(loaded, meta, out)
+    except OSError as err:
+        raise UserError(
+            "cannot write the graphs", where=out, got=err.strerror or str(err), remedy=MAKE_ROOM
+        ) from err
+    return Exported(out, path.name, size, difference)
+
+
+def _write_all(loaded: TTSModel, meta: dict[str, Any], out: Path) -> tuple[int, float]:
+    """Files of an export, which appear in ``out`` once they are proved; bytes and difference."""
     with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as name:
         aside = Path(name)
-        write_graphs(model, aside)
-        meta = describe(model, checkpoint_meta, config, path.name)
+        write_graphs(exportable(loaded), aside)
         (aside / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         shutil.copyfile(onnx_loop.__file__, aside / "onnx_loop.py")
         difference = largest_difference(loaded, aside)
         size = sum(file.stat().st_size for file in aside.iterdir())
         for file in sorted(aside.iterdir(), key=lambda file: file.name == META):  # meta last
             file.replace(out / file.name)
-    return Exported(out, path.name, size, difference)
+    return size, difference
 
 
 def describe(
@@ -181,12 +192,17 @@ def _write(
     axes: dict[str, dict[int, str]],
     path: Path,
 ) -> None:
-    """Trace ``graph`` on ``inputs``; ``axes`` of each that may have any size."""
+    """Trace ``graph`` on ``inputs``; ``axes`` of each that may have any size.
+
+    Raises:
+        UserError: if the graph cannot be traced.
+        OSError: with the system's words, if the file cannot be written.
+    """
     shapes = [dict.fromkeys(axes.get(name, {}), torch.export.Dim.DYNAMIC) for name in inputs]
     plain = 4 if isinstance(graph, StepGraph) else len(shapes)  # what follows is *rest
     dynamic = (*shapes[:plain], *([tuple(shapes[plain:])] if plain < len(shapes) else []))
     try:
-        with _quiet(), torch.no_grad():
+        with told_by_system(path), _quiet(), torch.no_grad():
             torch.onnx.export(
                 graph.eval(),
                 tuple(inputs.values()),
@@ -199,7 +215,11 @@ def _write(
                 verbose=False,
                 dynamic_shapes=dynamic,
             )
+    except (UserError, MemoryError):
+        raise
     except Exception as err:  # torch raises many kinds for what it cannot trace
+        if isinstance(err, OSError) and err.errno is not None:
+            raise
         raise UserError(
             "a layer of this model cannot be exported",
             where=path.name,

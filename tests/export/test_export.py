@@ -1,5 +1,6 @@
 """Exported graphs speak as the model does: the same mel as ``sample`` for the same seed."""
 
+import errno
 import json
 import math
 import subprocess
@@ -242,6 +243,66 @@ def test_the_command_tells_what_was_written(
     assert main([*words, "checkpoint=best"]) == 0
     row = {"folder": "there", "checkpoint": "step-1", "megabytes": 2.5, "largest_difference": 1e-6}
     assert json.loads(capfd.readouterr().out) == row
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["device=cpu", "speaker=ann", "vocoder=hifigan", "precision=bfloat16", "faults.max_hold_s=1"],
+    ids=lambda word: word.partition("=")[0],
+)
+def test_a_setting_that_means_nothing_is_refused_in_one_line(
+    word: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "--run", str(tmp_path), "--out", "there", "seed_=1"]) == 2
+    assert "no config key" in capfd.readouterr().err  # a wrong word is told as such
+    words = ["export", "--run", str(tmp_path), "--out", "there", "checkpoint=best", word]
+    assert main(words) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    said = f"error: override '{word}': this setting means nothing to an export; expected checkpoint"
+    assert line.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (OSError(errno.ENOSPC, "no room"), "onnx: cannot write the graphs; got no room; make room"),
+        (UserError("a mistake"), "a mistake"),
+        (OSError("no source"), "a layer of this model cannot be exported; got no source"),
+        (KeyError("op"), "encoder.onnx: a layer of this model cannot be exported; got 'op'"),
+    ],
+    ids=["disk", "user", "source", "layer"],
+)
+def test_a_failure_is_told_as_what_it_is(
+    fault: Exception,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def failing(*words: object, **options: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(write, "_require_packages", lambda: None)
+    monkeypatch.setattr("torch.onnx.export", failing)
+    run, out = make_run(tmp_path / "run"), tmp_path / "onnx"
+    assert main(["export", "--run", str(run), "--out", str(out)]) == 2
+    assert said in capfd.readouterr().err.splitlines()[-1]
+    assert not [*out.iterdir()]
+
+
+def test_a_full_disk_that_a_library_hides_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(graph: object, inputs: object, path: str, **options: object) -> None:
+        Path(path).symlink_to("/dev/full")
+        raise RuntimeError("wrote 4 of 9 items")
+
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    monkeypatch.setattr(write, "_require_packages", lambda: None)
+    monkeypatch.setattr("torch.onnx.export", failing)
+    with pytest.raises(UserError, match="cannot write the graphs; got No space left"):
+        write.export(make_run(tmp_path / "run"), tmp_path / "onnx", CONFIG)
 
 
 class Odd(LinearSelfAttention):
