@@ -102,12 +102,12 @@ def seen_exam(corpus: Corpus, mel: MelConfig, *, num: int, letters: bool) -> Exa
 def _synthetic_exam(
     name: str, texts: Sequence[str], tokenizer: Tokenizer, mel: MelConfig, variation: float
 ) -> Exam:
-    own, other = (
+    readings = [
         _batch(tokenizer, texts, [rendered(text, mel, variation, reading) for text in texts])
-        for reading in (0, 1)
-    )
+        for reading in range(2 if variation else 1)
+    ]
     tokens = tuple(tuple(tokens_of(text, mel)) for text in texts)
-    return Exam(name, own, tokens, other if variation else None)
+    return Exam(name, readings[0], tokens, *readings[1:])
 
 
 def _batch(tokenizer: Tokenizer, texts: Sequence[str], mels: Sequence[Tensor]) -> Batch:

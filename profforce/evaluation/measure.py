@@ -5,7 +5,6 @@ T mel frames, M mel channels.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from profforce.config import FreerunConfig, MelConfig
@@ -17,10 +16,7 @@ from profforce.evaluation.verdict import judge
 from profforce.evaluation.warp import slips_between
 from profforce.models.metrics import dtw_mel_distance, mel_cepstral_distortion
 from profforce.models.tts import TTSModel
-from profforce.nn.modes import evaluating
-from profforce.nn.noise import PrenetNoise
-from profforce.training.gap import NOISE_SEED, measure_gap
-from profforce.training.passes import teacher_forced
+from profforce.training.gap import measure_gap, read_along
 
 Row = dict[str, Any]
 
@@ -74,12 +70,9 @@ def examine(
     return rows
 
 
-@torch.no_grad()
 def _along(model: TTSModel, batch: Batch) -> list[Tensor]:
     """What ``model`` says teacher-forced over ``batch``: B mels ``[T, M]``."""
-    noise = PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
-    with evaluating(model):
-        mels = teacher_forced(model, batch, noise).mel.cpu()
+    mels = read_along(model, batch).mel.cpu()
     return [mel[:frames] for mel, frames in zip(mels, batch.mel_lengths.tolist(), strict=True)]
 
 

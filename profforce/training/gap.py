@@ -68,20 +68,29 @@ def fixed_sentences(dataset: MelDataset, count: int) -> Batch:
 
 
 @torch.no_grad()
+def read_along(model: TTSModel, batch: Batch) -> TeacherForced:
+    """The teacher-forced pass of ``model`` over ``batch``, with the meter's noise."""
+    with evaluating(model):
+        return teacher_forced(model, batch, _noise(batch))
+
+
+@torch.no_grad()
 def measure_gap(model: TTSModel, batch: Batch, config: FreerunConfig) -> Reading:
     """Run ``model`` teacher-forced and free-running on ``batch`` and compare both to the truth."""
-    noise = PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
-    with evaluating(model):
-        forced = teacher_forced(model, batch, noise)
+    forced = read_along(model, batch)
     free = Mirror(model).free_run(
         batch.symbols,
         batch.symbol_lengths,
         (batch.mel_lengths * max(config.max_length_ratio, 2.0)).ceil().long(),
-        noise=noise,
+        noise=_noise(batch),
         speakers=batch.speakers,
         stop_threshold=config.stop_threshold,
     )
     return Reading(batch, forced, free, _scalars(batch, forced, free, model))
+
+
+def _noise(batch: Batch) -> PrenetNoise:
+    return PrenetNoise(NOISE_SEED, torch.arange(len(batch), device=batch.mel.device))
 
 
 def alignment_of(alignments: Tensor, frames: int, symbols: int, reduction_factor: int) -> Tensor:

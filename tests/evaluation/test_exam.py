@@ -90,7 +90,7 @@ def test_excess_is_over_the_pass_along_another_reading(
     model = TransformerTTS(ModelConfig(), 40, MEL.num_mels)
     monkeypatch.setattr(measure, "measure_gap", lambda *_: spoken(exam, 0))
     forced = TeacherForced(other.mel, other.mel, other.mel, other.mel, other.mel)
-    monkeypatch.setattr(measure, "teacher_forced", lambda *_: forced)
+    monkeypatch.setattr(measure, "read_along", lambda *_: forced)
     for k, row in enumerate(measure.examine(model, exam, FreerunConfig(), MEL, templates)):
         truth = exam.batch.mel[k, : int(exam.batch.mel_lengths[k])]
         said = other.mel[k, : int(other.mel_lengths[k])]
