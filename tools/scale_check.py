@@ -1,6 +1,6 @@
 """Open a corpus of millions of utterances: time and memory of each phase, a process each.
 
-    python tools/scale_check.py --utterances 10000000 --folder /tmp/scale
+    python tools/scale_check.py --utterances 10000000 --folder FOLDER
 
 The manifest's lines share a hundred recordings: what is measured is the handling of lines. Ids and
 texts all differ. With --limits the exit code is 1 if a phase after the first takes more than 30 s

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import PLACES, stir
+from small_model import PLACES, config, stir
 from torch import Tensor, nn
 
 from profforce.bench import peak
-from profforce.config import Activation, CrossAttentionKind, FeatureMap, ModelConfig
+from profforce.config import Activation, CrossAttentionKind, FeatureMap
 from profforce.errors import UserError
 from profforce.models.segments import check_segments
 from profforce.models.transformer import TransformerTTS
@@ -25,20 +25,7 @@ from profforce.nn.noise import PrenetNoise
 
 NUM_SYMBOLS, NUM_MELS, NUM_FRAMES = 12, 6, 19
 OUTPUTS = ("mel", "mel_before", "stop_logits", "hidden", "alignments")
-SMALL = ModelConfig(
-    width=16,
-    num_heads=2,
-    encoder_layers=1,
-    decoder_layers=3,
-    feedforward_width=24,
-    encoder_conv_layers=1,
-    encoder_conv_kernel=3,
-    prenet_width=8,
-    postnet_layers=2,
-    postnet_width=8,
-    postnet_kernel=3,
-    dropout=0.0,
-)
+SMALL = config(decoder_layers=3, dropout=0.0)
 SYMBOLS = torch.tensor([[1, 5, 3, 7], [2, 0, 0, 0], [9, 4, 4, 0]])
 SYMBOL_LENGTHS = torch.tensor([4, 1, 3])
 LENGTHS = torch.tensor([NUM_FRAMES, 1, 10])

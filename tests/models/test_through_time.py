@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_model import PLACES, stir
+from small_model import PLACES, config, stir
 from torch import Tensor
 
-from profforce.config import Activation, ModelConfig
+from profforce.config import Activation
 from profforce.errors import UserError
 from profforce.models.mirror import Mirror
 from profforce.models.through_time import ThroughTime, check_through_time, run_through_time
@@ -18,20 +18,7 @@ from profforce.nn.attention import SelfAttention, SoftmaxSelfAttention
 from profforce.nn.noise import PrenetNoise
 
 NUM_SYMBOLS, NUM_MELS = 12, 6
-SMALL = ModelConfig(
-    width=16,
-    num_heads=2,
-    encoder_layers=1,
-    decoder_layers=2,
-    feedforward_width=24,
-    encoder_conv_layers=1,
-    encoder_conv_kernel=3,
-    prenet_width=8,
-    postnet_layers=1,
-    postnet_width=8,
-    postnet_kernel=3,
-    activation=Activation.gelu,
-)
+SMALL = config(postnet_layers=1, activation=Activation.gelu)
 SYMBOLS = torch.tensor([[1, 5, 3, 7], [2, 0, 0, 0], [9, 4, 4, 0]])
 SYMBOL_LENGTHS = torch.tensor([4, 1, 3])
 LIMITS = torch.tensor([23, 1, 14])
