@@ -57,6 +57,7 @@ class Job:
     clock: str = "cpu"
     num_texts: int = 60
     joined: int = 2
+    min_words: int = 1
 
 
 class Budget:
@@ -189,15 +190,17 @@ def train_for(job: Job, config: TrainConfig, run_dir: Path) -> Budget:
 def exams_for(job: Job, config: TrainConfig, corpus: Corpus) -> list[Exam]:
     """The same texts for every recipe and seed."""
     letters = config.data.kind is DataKind.synthetic
-    seen = seen_exam(corpus, config.mel, num=job.num_texts, letters=letters)
+    num, least = job.num_texts, job.min_words
+    seen = seen_exam(corpus, config.mel, num=num, letters=letters, min_words=least)
     if not letters:
-        return [*corpus_exams(corpus, num=job.num_texts, joined=job.joined), seen]
+        exams = corpus_exams(corpus, num=num, joined=job.joined, min_words=least)
+        return [*exams, seen]
     unseen = synthetic_exams(
         corpus.tokenizer,
         config.mel,
         trained=config.data.num_utterances,
         variation=config.data.variation,
-        num=job.num_texts,
+        num=num,
         joined=job.joined,
     )
     return [*unseen, seen]

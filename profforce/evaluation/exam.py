@@ -12,6 +12,7 @@ from torch import Tensor
 from profforce.config import MelConfig
 from profforce.data.batch import Batch, Item, collate
 from profforce.data.corpus import Corpus
+from profforce.data.dataset import MelDataset
 from profforce.data.recipes.synthetic import NUM_UTTERANCES, synthetic_texts
 from profforce.errors import UserError
 from profforce.evaluation.letters import Token, rendered, tokens_of
@@ -62,8 +63,11 @@ def synthetic_exams(
     return [_synthetic_exam(name, said, tokenizer, mel, variation) for name, said in lists.items()]
 
 
-def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
+def corpus_exams(corpus: Corpus, *, num: int, joined: int, min_words: int = 1) -> list[Exam]:
     """The first ``num`` held-out utterances, and ``joined`` held-out ones after another in one.
+
+    Those of fewer than ``min_words`` words are left out: a word that stands alone and was never
+    heard tells of the unknown word, not of the free run.
 
     Raises :class:`UserError` for a corpus of several speakers, of whom none could read them all.
     """
@@ -73,8 +77,7 @@ def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
             got=f"{len(corpus.speakers)} speakers",
             remedy="examine a corpus of one speaker",
         )
-    valid = corpus.valid
-    items = [valid[k] for k in range(min(num, len(valid)))]
+    items = _first(corpus.valid, num, min_words)
     groups = [items[k : k + joined] for k in range(0, len(items) - joined + 1, joined)]
     exams = [Exam(IN_LENGTH, collate(items), None)]
     if groups:
@@ -84,7 +87,9 @@ def corpus_exams(corpus: Corpus, *, num: int, joined: int) -> list[Exam]:
     return exams
 
 
-def seen_exam(corpus: Corpus, mel: MelConfig, *, num: int, letters: bool) -> Exam:
+def seen_exam(
+    corpus: Corpus, mel: MelConfig, *, num: int, letters: bool, min_words: int = 1
+) -> Exam:
     """The first ``num`` utterances of training: what fails here is no matter of unknown texts.
 
     Args:
@@ -92,11 +97,23 @@ def seen_exam(corpus: Corpus, mel: MelConfig, *, num: int, letters: bool) -> Exa
         mel: of the run.
         num: utterances, at least one; all there are if there are fewer.
         letters: whether it is the synthetic corpus, whose letters are known from the sound.
+        min_words: shorter ones are left out.
     """
-    train = corpus.train
-    items = [train[k] for k in range(min(num, len(train)))]
+    items = _first(corpus.train, num, min_words)
     said = tuple(tuple(tokens_of(item.text, mel)) for item in items) if letters else None
     return Exam(SEEN, collate(items), said)
+
+
+def _first(side: MelDataset, num: int, min_words: int) -> list[Item]:
+    """The first ``num`` utterances of at least ``min_words`` words.
+
+    Raises :class:`UserError` if there is none.
+    """
+    words = (len(utterance.spoken.split()) for utterance in side.utterances)
+    places = [place for place, count in enumerate(words) if count >= min_words][:num]
+    if not places:
+        raise UserError("no utterance is that long", expected=f"at least {min_words} words")
+    return [side[place] for place in places]
 
 
 def _synthetic_exam(

@@ -125,6 +125,20 @@ def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
         corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
 
 
+def test_utterances_of_fewer_words_are_no_part_of_an_exam(corpus: Corpus) -> None:
+    lengths = [len(utterance.spoken.split()) for utterance in corpus.valid.utterances]
+    least = sorted(lengths)[len(lengths) // 2]
+    short, longer = corpus_exams(corpus, num=3, joined=2, min_words=least)
+    wanted = [corpus.valid[k] for k, count in enumerate(lengths) if count >= least][:3]
+    assert short.batch.texts == [item.text for item in wanted]
+    assert longer.batch.texts[0] == f"{wanted[0].text} {wanted[1].text}"
+    seen = seen_exam(corpus, MEL, num=10**6, letters=True, min_words=least)
+    assert min(len(text.split()) for text in seen.batch.texts) >= least
+    assert len(seen.batch) < len(corpus.train)
+    with pytest.raises(UserError, match="at least 100 words"):
+        corpus_exams(corpus, num=3, joined=2, min_words=100)
+
+
 def spoken(exam: Exam, cut_frames: int) -> Reading:
     """A model that says the truth, but stops ``cut_frames`` too early."""
     batch = exam.batch
