@@ -59,9 +59,7 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
     if options.start is None:
         raise UserError("nothing to start from", remedy="give --start RUN, or --words alone")
     if min(options.minutes, options.texts, options.joined, options.min_words, options.jobs) <= 0:
-        raise UserError(
-            "--minutes, --texts, --joined, --min-words and --jobs must be above 0"
-        )
+        raise UserError("--minutes, --texts, --joined, --min-words and --jobs must be above 0")
     start = checkpoint_at(options.start)
     common = {
         "start": str(start),
