@@ -142,7 +142,8 @@ class TrainingSteps:
         """A pool of ``pool_size`` utterances, each as long as the corpus has it."""
         config = replace(self.config.freerun, pool_size=pool_size)
         imitates = self.config.method.imitates
-        pool = SamplePool(config, self.corpus.train, self.config.seed, imitates=imitates)
+        gap = self.corpus.tokenizer.gap
+        pool = SamplePool(config, self.corpus.train, self.config.seed, gap=gap, imitates=imitates)
         pool.refresh(self.state.mirror, 0, self.device)
         return pool
 

@@ -17,6 +17,12 @@ class FreerunConfig:
     batch_size: int | None = None
     """Pool samples of a forced step; half of ``trainer.batch_size`` when unset: their pass,
     with the gradients of that over the recordings beside it, then needs no more memory."""
+    splice: float = 0.0
+    """Share of the pool's texts that nobody recorded: the beginning of one utterance and the end of
+    another, met between two words where the model's attention finds them."""
+    weight_noise: float = 0.0
+    """Deviation of the factors on the weights that generate, new for each pool: the model then errs
+    on texts that it knows as it does on others."""
     max_length_ratio: float = 1.5
     """A free run ends at this multiple of the real utterance's frames."""
     stop_threshold: float = 0.5
@@ -31,6 +37,7 @@ class FreerunConfig:
         in_range("freerun", self, ("every", "pool_size", "batch_size"), 1)
         in_range("freerun", self, ("ahead",), 0)
         in_range("freerun", self, ("max_memory_mib",), 0, above=True, unlimited=True)
+        in_range("freerun", self, ("splice", "weight_noise"), 0, 1)
         in_range("freerun", self, ("max_length_ratio",), 0, 100, above=True)
         in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
         if not isinstance(self.ahead, str) and self.ahead >= self.every:

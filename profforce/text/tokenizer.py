@@ -27,6 +27,11 @@ class Tokenizer:
         if self.symbols[0] != SPECIAL[0] or END_OF_SENTENCE not in self._numbers:
             raise ValueError(f"an alphabet starts with {SPECIAL}, got {self.symbols[:2]}")
 
+    @property
+    def gap(self) -> int | None:
+        """Number of the space between words; None where the alphabet has none."""
+        return self._numbers.get(" ")
+
     def normalize(self, text: str) -> str:
         """The string whose characters are looked up in the alphabet."""
         return self.normalize_many([text])[0]

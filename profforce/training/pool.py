@@ -8,31 +8,25 @@ Shapes: B batch, S symbols, T mel frames, M mel channels.
 """
 
 import copy
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
 from profforce.data.dataset import MelDataset
-from profforce.models.free_run import workspace_bytes
-from profforce.models.mirror import Mirror, resolve_precision
-from profforce.models.tts import TTSModel
+from profforce.models.mirror import Mirror
 from profforce.nn.noise import PrenetNoise
 from profforce.training.distributed import ALONE, Team
-from profforce.training.imitation import Expert, next_frames
-from profforce.training.seeds import derived_seed, generator
-
-log = logging.getLogger(__name__)
-MIB = 2**20
+from profforce.training.imitation import Expert
+from profforce.training.recital import MIB, Recital, Samples
+from profforce.training.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -47,26 +41,6 @@ class PoolBatch:
     """What should have followed, if the pool was made to imitate."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """What one refresh makes."""
-
-    made_at: int = -1
-    """Step whose weights spoke; -1 before the first refresh."""
-    due: int = -1
-    """Step from which on these are drawn; seeds the choice, the noise and the order."""
-    indices: list[int] = field(default_factory=list)
-    """Utterances of the corpus."""
-    mels: list[Tensor] = field(default_factory=list)
-    """``[T, M]`` each, on the CPU."""
-    stopped: list[bool] = field(default_factory=list)
-    """Whether the stop head ended it."""
-    next_frames: list[Tensor] = field(default_factory=list)
-    """``[U]`` each, where an expert would go on; none without imitation."""
-    workspace_mib: float = 0.0
-    """Most memory that was held to generate them, as estimated."""
-
-
 class SamplePool:
     """G generated utterances, each with its age and whether it stopped by itself."""
 
@@ -76,6 +50,7 @@ class SamplePool:
         dataset: MelDataset,
         seed: int,
         *,
+        gap: int | None = None,
         imitates: bool = False,
         team: Team = ALONE,
     ) -> None:
@@ -85,13 +60,13 @@ class SamplePool:
             config: its sizes and how it is made.
             dataset: texts to say.
             seed: of choice, noise and order.
+            gap: symbol between words, at which texts are spliced.
             imitates: lay the recordings on the samples, for an expert's word on them.
             team: each process makes a part, and all get the whole.
         """
-        self.team = team
+        self.recital = Recital(config, dataset, seed, gap=gap, imitates=imitates, team=team)
         self.config = config
         self.imitates = imitates
-        self.dataset = dataset
         self.seed = seed
         self.samples = Samples()
         self.draws = 0
@@ -107,7 +82,7 @@ class SamplePool:
 
     def refresh(self, mirror: Mirror, step: int, device: torch.device) -> None:
         """Let the model speak G texts of the corpus by itself, now."""
-        self._take(self._joined(self._generate(mirror, step, step, device)))
+        self._take(self.recital.joined(self.recital.part(mirror, step, step, device)))
 
     def begin(self, mirror: Mirror, step: int, device: torch.device) -> None:
         """Begin at ``step`` what :meth:`advance` takes over ``ahead`` steps later."""
@@ -115,10 +90,10 @@ class SamplePool:
         if device.type == "cpu":
             twin = Mirror(copy.deepcopy(mirror.model))  # the weights as they are now
             self._worker = self._worker or ThreadPoolExecutor(1, "profforce-pool")
-            self._pending = self._worker.submit(self._generate, twin, step, due, device)
+            self._pending = self._worker.submit(self.recital.part, twin, step, due, device)
         else:  # one queue of work a device: nothing would run beside the training
             self._pending = Future()
-            self._pending.set_result(self._generate(mirror, step, due, device))
+            self._pending.set_result(self.recital.part(mirror, step, due, device))
 
     def advance(self, mirror: Mirror, step: int, start_step: int, device: torch.device) -> bool:
         """Do what has to be done before ``step``; whether the pool is new."""
@@ -158,15 +133,15 @@ class SamplePool:
     def batch(self, rows: list[int], device: torch.device) -> PoolBatch:
         """These utterances of the pool."""
         samples = self.samples
-        items = [self.dataset.item(samples.indices[row], samples.mels[row]) for row in rows]
-        noise = self._noise(samples.due, torch.tensor(rows, device=device))
+        items = [self.recital.item(samples, row, samples.mels[row]) for row in rows]
+        noise = self.recital.noise(samples.due, torch.tensor(rows, device=device))
         return PoolBatch(collate(items).to(device), noise, self._expert(rows, device))
 
     def _expert(self, rows: list[int], device: torch.device) -> Expert | None:
         samples = self.samples
         if not samples.next_frames:
             return None
-        real = collate([self.dataset[samples.indices[row]] for row in rows]).to(device)
+        real = collate([self.recital.item(samples, row) for row in rows]).to(device)
         following = pad_sequence([samples.next_frames[row] for row in rows], batch_first=True)
         return Expert(real, following.to(device))
 
@@ -174,12 +149,13 @@ class SamplePool:
         """What is logged under ``pool/``."""
         samples = self.samples
         frames = sum(len(mel) for mel in samples.mels)
-        real = sum(int(self.dataset.num_frames[i]) for i in samples.indices)
+        spliced = sum(found is not None for found in samples.splices)
         return {
             "pool/age_steps": float(step - samples.made_at),
             "pool/size": float(len(samples.mels)),
             "pool/stopped_fraction": sum(samples.stopped) / max(len(samples.stopped), 1),
-            "pool/length_ratio": frames / max(real, 1),
+            "pool/length_ratio": frames / max(self.recital.num_recorded(samples), 1),
+            "pool/spliced_fraction": spliced / max(len(samples.mels), 1),
             "pool/memory_mib": sum(mel.numel() * 4 for mel in samples.mels) / MIB,
             "pool/workspace_mib": samples.workspace_mib,
         }
@@ -187,15 +163,16 @@ class SamplePool:
     def state_dict(self) -> dict[str, object]:
         """Everything a resume needs, what is under way included; for ``weights_only=True``."""
         ready = self._ready()
-        pending = None if ready is None else dict(vars(ready))
-        return {"draws": self.draws, "samples": dict(vars(self.samples)), "pending": pending}
+        pending = None if ready is None else ready.stored()
+        return {"draws": self.draws, "samples": self.samples.stored(), "pending": pending}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
         self.draws = state["draws"]
-        self.samples = Samples(**state["samples"])
+        self.samples = Samples.restored(state["samples"])
         self._pending = None
-        self._ahead = None if state["pending"] is None else Samples(**state["pending"])
+        pending = state["pending"]
+        self._ahead = None if pending is None else Samples.restored(pending)
 
     def _serves(self, samples: Samples) -> bool:
         """Whether there is what a step needs: settings may have changed since they were made."""
@@ -204,92 +181,16 @@ class SamplePool:
     def _take(self, samples: Samples) -> None:
         self.samples, self.draws = samples, 0
 
-    def _generate(self, mirror: Mirror, step: int, due: int, device: torch.device) -> Samples:
-        """Speak what is due at step ``due`` with the weights as they are at ``step``."""
-        indices = self._choose(due)
-        texts = self.dataset.texts(indices)
-        real = torch.from_numpy(self.dataset.num_frames[indices])
-        limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
-        held = workspace_bytes(mirror.model, texts.symbol_lengths, limit) / MIB
-        precision = resolve_precision(self.config.precision, mirror.model)
-        mine = limit.argsort(stable=True)[self.team.rank :: self.team.size]
-        mels: list[Tensor] = [torch.empty(0)] * len(indices)
-        stopped = [False] * len(indices)
-        most = 0.0
-        for rows in _within(mine, held, self.config.max_memory_mib):
-            longest = int(texts.symbol_lengths[rows].max())
-            run = mirror.free_run(
-                texts.symbols[rows, :longest].to(device),
-                texts.symbol_lengths[rows].to(device),
-                limit[rows].to(device),
-                noise=self._noise(due, rows.to(device)),
-                speakers=texts.speakers[rows].to(device),
-                stop_threshold=self.config.stop_threshold,
-                refine=False,
-                alignments=False,
-                precision=precision,
-            )
-            lengths, by_head = run.lengths.tolist(), run.stopped.tolist()
-            for place, (row, mel) in enumerate(
-                zip(rows.tolist(), run.mel_before.cpu(), strict=True)
-            ):
-                mels[row], stopped[row] = mel[: lengths[place]].clone(), by_head[place]
-            most = max(most, float(held[rows].sum()))
-        following = self._lay_recordings(mirror.model, indices, mels) if self.imitates else []
-        return Samples(step, due, indices, mels, stopped, following, most)
-
-    def _lay_recordings(
-        self, model: TTSModel, indices: list[int], mels: list[Tensor]
-    ) -> list[Tensor]:
-        mean, std = model.mel_mean.cpu(), model.mel_std.cpu()
-        factor = model.config.reduction_factor
-        return [
-            next_frames((made - mean) / std, (self.dataset[index].mel - mean) / std, factor)
-            if len(made)
-            else made  # of another process
-            for index, made in zip(indices, mels, strict=True)
-        ]
-
     def _ready(self) -> Samples | None:
         """What was begun, when all have made their parts of it."""
         if self._pending is not None:
-            self._ahead, self._pending = self._joined(self._pending.result()), None
+            self._ahead, self._pending = self.recital.joined(self._pending.result()), None
         return self._ahead
-
-    def _joined(self, part: Samples) -> Samples:
-        """The whole of what each process has made a part of; a mel has at least one frame."""
-        parts = self.team.gathered("the sample pool", part)
-        if len(parts) == 1:
-            return part
-        whose = [
-            next(k for k, other in enumerate(parts) if len(other.mels[row]))
-            for row in range(len(part.mels))
-        ]
-        rows = list(enumerate(whose))
-        return replace(
-            part,
-            mels=[parts[k].mels[row] for row, k in rows],
-            stopped=[parts[k].stopped[row] for row, k in rows],
-            next_frames=[parts[k].next_frames[row] for row, k in rows] if self.imitates else [],
-            workspace_mib=max(other.workspace_mib for other in parts),
-        )
-
-    def _choose(self, due: int) -> list[int]:
-        """G indices without replacement; more than the corpus has start over."""
-        source = generator(self.seed, "pool", due)
-        chosen: list[int] = []
-        while len(chosen) < self.config.pool_size:
-            order = torch.randperm(len(self.dataset), generator=source)
-            chosen += order[: self.config.pool_size - len(chosen)].tolist()
-        return chosen
 
     def _row(self, draw: int) -> int:
         lap, place = divmod(draw, len(self.samples.mels))
         source = generator(self.seed, f"draw-{self.samples.due}", lap)
         return int(torch.randperm(len(self.samples.mels), generator=source)[place])
-
-    def _noise(self, due: int, rows: Tensor) -> PrenetNoise:
-        return PrenetNoise(derived_seed(self.seed, "pool-noise", due), rows)
 
 
 def fitting(lengths: Sequence[float], max_frames: int) -> int:
@@ -300,17 +201,3 @@ def fitting(lengths: Sequence[float], max_frames: int) -> int:
         if count and (count + 1) * longest > max_frames:
             return count
     return len(lengths)
-
-
-def _within(rows: Tensor, held: Tensor, budget: float) -> Iterator[Tensor]:
-    """``rows`` in parts, each within ``budget`` of what is ``held`` for them, or of one row."""
-    part: list[int] = []
-    total = 0.0
-    for row in rows.tolist():
-        if part and total + float(held[row]) > budget:
-            yield torch.tensor(part)
-            part, total = [], 0.0
-        part.append(row)
-        total += float(held[row])
-    if part:
-        yield torch.tensor(part)

@@ -79,7 +79,12 @@ class TrainState:
         )
         self.gates = Gates(config.method)
         self.pool = SamplePool(
-            config.freerun, corpus.train, config.seed, imitates=config.method.imitates, team=team
+            config.freerun,
+            corpus.train,
+            config.seed,
+            gap=corpus.tokenizer.gap,
+            imitates=config.method.imitates,
+            team=team,
         )
         self.step = 0
         """Optimizer steps done."""

@@ -76,7 +76,7 @@ def test_free_runs_end_at_the_ratio_of_the_recording(state: TrainState) -> None:
     pool.refresh(state.mirror, 4, CPU)
     assert not any(pool.samples.stopped)
     for index, mel in zip(pool.samples.indices, pool.samples.mels, strict=True):
-        assert len(mel) == -(-int(pool.dataset.num_frames[index]) * 3 // 2)
+        assert len(mel) == -(-int(pool.recital.dataset.num_frames[index]) * 3 // 2)
     summary = pool.summary(9)
     assert summary["pool/age_steps"] == 5
     assert summary["pool/stopped_fraction"] == 0

@@ -1,0 +1,295 @@
+"""Texts that nobody recorded: where words begin, how two utterances meet, who meets whom."""
+
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profforce.config import FreerunConfig, TrainConfig
+from profforce.data.corpus import Corpus
+from profforce.errors import UserError
+from profforce.nn.noise import PrenetNoise
+from profforce.training.distributed import ALONE
+from profforce.training.exploring import disturbed_copy
+from profforce.training.pool import SamplePool
+from profforce.training.recital import Recital, Samples
+from profforce.training.splicing import (
+    Splice,
+    Words,
+    partners,
+    splice,
+    spliced,
+    words_at,
+    words_of,
+)
+from profforce.training.state import TrainState
+
+CPU = torch.device("cpu")
+GAP, END, LETTER = 2, 1, 7
+NONE = Words(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+
+
+@pytest.fixture
+def state(config: TrainConfig, corpus: Corpus) -> TrainState:
+    state = TrainState(config, corpus, CPU)
+    state.set_mel_statistics()
+    return state
+
+
+def said(words: list[int]) -> torch.Tensor:
+    """Symbols of words of so many letters, a space between, end-of-sentence last."""
+    numbers: list[int] = []
+    for count in words:
+        numbers += [GAP] * bool(numbers) + [LETTER] * count
+    return torch.tensor([*numbers, END])
+
+
+def diagonal(steps: list[int], leak: float = 0.0) -> torch.Tensor:
+    """Attention ``[U, S]`` that stays so many steps on each symbol, but for a share ``leak``."""
+    rows = torch.eye(len(steps)).repeat_interleave(torch.tensor(steps), 0)
+    return (1 - leak) * rows + leak / len(steps)
+
+
+@given(
+    words=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    data=st.data(),
+    factor=st.integers(1, 4),
+    leak=st.floats(0, 0.02),
+)
+def test_a_word_begins_where_attention_comes_to_it(
+    words: list[int], data: Any, factor: int, leak: float
+) -> None:
+    symbols = said(words)
+    steps = data.draw(st.lists(st.integers(1, 5), min_size=len(symbols), max_size=len(symbols)))
+    found = words_at(diagonal(steps, leak), symbols, GAP, factor)
+    begins = list(accumulate(words, lambda at, count: at + count + 1))[:-1]
+    places = [at + 1 for at in begins]
+    assert found.symbols.tolist() == places
+    assert found.frames.tolist() == [sum(steps[:place]) * factor for place in places]
+
+
+def test_attention_that_wanders_tells_of_no_word() -> None:
+    symbols = said([3, 3, 3])
+    even = torch.full((30, len(symbols)), 1 / len(symbols))
+    assert len(words_at(even, symbols, GAP, 2).symbols) == 0
+    assert len(words_at(diagonal([3] * len(symbols)), symbols, GAP, 2).symbols) == 2
+
+
+@pytest.mark.parametrize(
+    "symbols", [[GAP, LETTER, END], [LETTER, GAP, END], [LETTER, GAP, GAP, LETTER, END]]
+)
+def test_a_gap_at_an_end_or_another_gap_begins_no_word(symbols: list[int]) -> None:
+    found = words_at(diagonal([2] * len(symbols)), torch.tensor(symbols), GAP, 1).symbols.tolist()
+    assert found == ([3] if len(symbols) == 5 else [])
+
+
+def test_two_utterances_meet_between_words_within_the_longest() -> None:
+    begins = Words(torch.tensor([3, 6]), torch.tensor([10, 20]))
+    ends = Words(torch.tensor([4, 8]), torch.tensor([15, 40]))
+    seen = {
+        splice((5, begins), (9, ends, 60), 55, torch.Generator().manual_seed(k)) for k in range(60)
+    }
+    assert seen == {
+        Splice(5, 3, 10, 9, 4, 15),
+        Splice(5, 3, 10, 9, 8, 40),
+        Splice(5, 6, 20, 9, 8, 40),
+    }  # 20 + 60 - 15 frames are too many
+    source = torch.Generator()
+    assert splice((5, NONE), (9, ends, 60), 99, source) is None
+    assert splice((5, begins), (9, NONE, 60), 99, source) is None
+    assert splice((5, begins), (9, ends, 60), 29, source) is None
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.randoms())
+def test_everyone_meets_another_of_the_same_speaker_once(speakers: list[int], random: Any) -> None:
+    order = list(range(len(speakers)))
+    random.shuffle(order)
+    found = partners(speakers, order)
+    for row, other in enumerate(found):
+        if other is None:
+            assert speakers.count(speakers[row]) == 1
+        else:
+            assert other != row and speakers[other] == speakers[row]
+    met = [other for other in found if other is not None]
+    assert len(set(met)) == len(met)
+
+
+def test_a_splice_has_symbols_and_frames_of_both(corpus: Corpus) -> None:
+    one, other = corpus.train[0], corpus.train[1]
+    item = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5))
+    assert item.symbols.tolist() == [*one.symbols[:3].tolist(), *other.symbols[2:].tolist()]
+    assert torch.equal(item.mel, torch.cat([one.mel[:7], other.mel[5:]]))
+    assert (item.index, item.speaker) == (0, one.speaker)
+    assert one.id in item.id and other.text in item.text
+    mel = torch.zeros(4, item.mel.shape[1])
+    made = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5), mel)
+    assert made.mel is mel and torch.equal(made.symbols, item.symbols)
+
+
+def watch_words(monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
+    """Words at every gap, as if attention were diagonal: the small model's is not."""
+
+    def found(model: Any, items: Any, asked: int, noise: Any, device: Any) -> list[Words]:
+        assert asked == gap and len(noise.utterances) == len(items)
+        words = []
+        for item in items:
+            starts = (item.symbols[:-2] == gap).nonzero()[:, 0] + 1
+            words.append(Words(starts, starts * len(item.mel) // len(item.symbols)))
+        return words
+
+    monkeypatch.setattr("profforce.training.recital.words_of", found)
+
+
+def pool_of(state: TrainState, **changes: object) -> SamplePool:
+    settings = FreerunConfig(every=5, pool_size=8, **changes)  # type: ignore[arg-type]
+    gap = state.corpus.tokenizer.gap
+    return SamplePool(settings, state.corpus.train, seed=1, gap=gap, imitates=True)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_the_pool_is_spliced_with_an_expert_of_its_own(
+    state: TrainState, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    gap = state.corpus.tokenizer.gap
+    assert gap is not None and state.corpus.tokenizer.symbols[gap] == " "
+    watch_words(monkeypatch, gap)
+    with torch.no_grad():
+        state.model.stop_out.bias.fill_(-50)
+    pool = pool_of(state, splice=share)
+    pool.refresh(state.mirror, 4, CPU)
+    samples, dataset = pool.samples, state.corpus.train
+    count = sum(found is not None for found in samples.splices)
+    assert count <= round(8 * share) and (count > 0) == (share > 0)
+    assert pool.summary(4)["pool/spliced_fraction"] == count / 8
+    assert pool.summary(4)["pool/length_ratio"] == pytest.approx(1.5, abs=0.03)
+    drawn = pool.draw(8, CPU)
+    assert drawn.expert is not None
+    for place, row in enumerate(pool_rows(pool)):
+        found = samples.splices[row] if samples.splices else None
+        real = dataset[samples.indices[row]] if found is None else spliced(dataset, found)
+        length = int(drawn.expert.real.mel_lengths[place])
+        assert torch.equal(drawn.expert.real.mel[place, :length], real.mel)
+        assert int(drawn.batch.symbol_lengths[place]) == len(real.symbols)
+        assert torch.equal(drawn.batch.symbols[place, : len(real.symbols)], real.symbols)
+        assert len(samples.mels[row]) == -(-len(real.mel) * 3 // 2)
+        assert int(samples.next_frames[row].max()) < len(real.mel)
+        assert len(real.mel) <= int(dataset.num_frames.max())
+
+
+def pool_rows(pool: SamplePool) -> list[int]:
+    """The rows that the first draw of eight took."""
+    return [pool._row(draw) for draw in range(8)]
+
+
+def test_splices_go_into_a_checkpoint_and_out(
+    state: TrainState, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    gap = state.corpus.tokenizer.gap
+    assert gap is not None
+    watch_words(monkeypatch, gap)
+    pool, twin = pool_of(state, splice=1.0), pool_of(state, splice=1.0)
+    pool.refresh(state.mirror, 4, CPU)
+    torch.save(pool.state_dict(), tmp_path / "pool.pt")
+    twin.load_state_dict(torch.load(tmp_path / "pool.pt", weights_only=True))
+    assert twin.samples.splices == pool.samples.splices and any(twin.samples.splices)
+    ours, theirs = pool.draw(8, CPU), twin.draw(8, CPU)
+    assert torch.equal(ours.batch.symbols, theirs.batch.symbols)
+    before = pool.state_dict()
+    samples = dict(before["samples"])  # type: ignore[call-overload]
+    del samples["splices"]  # as older checkpoints are
+    twin.load_state_dict({**before, "samples": samples})
+    assert twin.samples.splices == []
+
+
+class Half:
+    """One of two processes, without the other."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.size = rank, 2
+
+
+def test_two_processes_splice_as_one_does(
+    state: TrainState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = state.corpus.tokenizer.gap
+    assert gap is not None
+    watch_words(monkeypatch, gap)
+    config = FreerunConfig(every=5, pool_size=8, splice=1.0)
+
+    def recital(team: Any) -> Recital:
+        return Recital(config, state.corpus.train, 1, gap=gap, imitates=True, team=team)
+
+    alone = recital(ALONE).part(state.mirror, 4, 4, CPU)
+    parts = [recital(Half(rank)).part(state.mirror, 4, 4, CPU) for rank in range(2)]
+    both = recital(Half(0))
+    both.team.gathered = lambda what, part: parts  # type: ignore[method-assign, misc]
+    whole: Samples = both.joined(parts[0])
+    assert whole.splices == alone.splices and any(whole.splices)
+    for ours, theirs in zip(whole.mels, alone.mels, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    made = [sum(len(mel) > 0 for mel in part.mels) for part in parts]
+    assert made == [4, 4]
+
+
+def test_without_a_space_nothing_can_be_spliced(state: TrainState) -> None:
+    with pytest.raises(UserError, match=r"freerun.splice=0.5"):
+        SamplePool(FreerunConfig(splice=0.5), state.corpus.train, seed=1, gap=None)
+
+
+def test_words_are_read_off_the_models_own_attention(
+    state: TrainState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = state.corpus.tokenizer.gap
+    assert gap is not None
+    items = [state.corpus.train[k] for k in range(20)]
+    seen: list[tuple[int, int]] = []
+
+    def look(alignment: torch.Tensor, symbols: torch.Tensor, *rest: Any) -> Words:
+        torch.testing.assert_close(alignment.sum(1), torch.ones(len(alignment)))
+        seen.append((len(alignment), len(symbols)))
+        return NONE
+
+    monkeypatch.setattr("profforce.training.splicing.words_at", look)
+    state.model.train()
+    found = words_of(state.model, items, gap, PrenetNoise(3, torch.arange(20)), CPU)
+    factor = state.config.model.reduction_factor
+    wanted = [(-(-len(item.mel) // factor), len(item.symbols)) for item in items]
+    assert sorted(seen) == sorted(wanted) and len(found) == 20
+    assert state.model.training
+
+
+def test_weights_that_are_disturbed_speak_otherwise_and_the_model_stays(
+    state: TrainState,
+) -> None:
+    model = state.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    twin, again = disturbed_copy(model, 0.1, 5), disturbed_copy(model, 0.1, 5)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    for (name, weight), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if weight.dim() > 1 and weight.abs().max() > 0:
+            factors = (other / weight).detach()[weight.abs() > 1e-6]
+            assert 0.05 < float(factors.std()) < 0.15, name
+        elif weight.dim() == 1:
+            assert torch.equal(weight, other)
+    for one, other in zip(twin.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+    plain, noisy, same = pool_of(state), pool_of(state, weight_noise=0.1), pool_of(state)
+    for pool in (plain, noisy, same):
+        pool.refresh(state.mirror, 4, CPU)
+    assert torch.equal(plain.samples.mels[0], same.samples.mels[0])
+    assert not torch.equal(plain.samples.mels[0][:4], noisy.samples.mels[0][:4])
+    first = noisy.samples
+    noisy.refresh(state.mirror, 4, CPU)  # the same step, the same noise
+    assert torch.equal(first.mels[0], noisy.samples.mels[0])
+
+
+@pytest.mark.parametrize("name", ["splice", "weight_noise"])
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_shares_and_deviations_are_within_their_limits(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"freerun\.{name}"):
+        replace(FreerunConfig(), **{name: value})
