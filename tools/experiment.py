@@ -58,8 +58,9 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
     """
     if options.start is None:
         raise UserError("nothing to start from", remedy="give --start RUN, or --words alone")
-    if min(options.minutes, options.texts, options.joined, options.min_words, options.jobs) <= 0:
-        raise UserError("--minutes, --texts, --joined, --min-words and --jobs must be above 0")
+    for name in ("minutes", "texts", "joined", "min_words", "readings", "jobs"):
+        if (given := getattr(options, name)) <= 0:
+            raise UserError(f"--{name.replace('_', '-')} must be above 0", got=given)
     start = checkpoint_at(options.start)
     common = {
         "start": str(start),
@@ -67,6 +68,7 @@ def jobs_of(plan: dict[str, Any], options: argparse.Namespace) -> list[Job]:
         "num_texts": options.texts,
         "joined": options.joined,
         "min_words": options.min_words,
+        "readings": options.readings,
     }
     recipes = [(r["name"], (*plan["common"], *r["overrides"])) for r in plan["recipes"]]
     unknown = set(options.only or ()) - {name for name, _ in recipes}
@@ -167,7 +169,7 @@ def report(jobs: Sequence[Job], out: Path) -> None:
     settings = {
         key: value
         for key, value in asdict(jobs[-1]).items()
-        if key in ("start", "seconds", "clock", "num_texts", "joined", "min_words")
+        if key in ("start", "seconds", "clock", "num_texts", "joined", "min_words", "readings")
     }
     write_whole(out / "results.json", {"settings": settings, **summary})
     (out / "results.md").write_text(table_of(summary), encoding="utf-8")
@@ -203,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--texts", type=int, default=60, help="of each exam (default: %(default)s)")
     parser.add_argument("--joined", type=int, default=2, help="texts in one of the longer exam")
     parser.add_argument("--min-words", type=int, default=1, help="of a recording in an exam")
+    parser.add_argument("--readings", type=int, default=1, help="free runs of each text, averaged")
     parser.add_argument("--only", nargs="+", help="names of recipes")
     parser.add_argument("--again", action="store_true", help="examine what is done once more")
     parser.add_argument("--start-only", action="store_true", help="examine the start, no recipe")

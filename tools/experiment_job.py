@@ -25,7 +25,7 @@ from profforce.data.corpus import Corpus, load_corpus
 from profforce.errors import UserError
 from profforce.evaluation.exam import Exam, corpus_exams, seen_exam, synthetic_exams
 from profforce.evaluation.letters import letter_templates
-from profforce.evaluation.measure import Row, examine
+from profforce.evaluation.measure import Row, examine_often
 from profforce.models.checkpoint import find_checkpoint, load_meta, load_model, load_train_state
 from profforce.training.logs import Report
 from profforce.training.optim import restore_optimizer
@@ -58,6 +58,7 @@ class Job:
     num_texts: int = 60
     joined: int = 2
     min_words: int = 1
+    readings: int = 1
 
 
 class Budget:
@@ -110,7 +111,7 @@ def run(job: Job, again: bool = False) -> dict[str, Any]:
     letters = config.data.kind is DataKind.synthetic
     templates = letter_templates(config.mel) if letters else None
     for exam in exams_for(job, config, corpus):
-        rows += examine(model, exam, config.freerun, config.mel, templates)
+        rows += examine_often(model, exam, config.freerun, config.mel, templates, job.readings)
     return {**asdict(job), "steps": steps, "used_s": round(used, 1), "rows": rows}
 
 

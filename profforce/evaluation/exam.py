@@ -33,6 +33,13 @@ class Exam:
     other: Batch | None = None
     """The same texts read another time, None where there is no other reading."""
 
+    def repeated(self, times: int) -> "Exam":
+        """Each text ``times`` in a row: of the prenet's noise each has another."""
+        rows = torch.arange(len(self.batch)).repeat_interleave(times)
+        tokens = None if self.tokens is None else tuple(self.tokens[row] for row in rows.tolist())
+        other = None if self.other is None else self.other.rows(rows)
+        return Exam(self.name, self.batch.rows(rows), tokens, other)
+
 
 def synthetic_exams(
     tokenizer: Tokenizer,

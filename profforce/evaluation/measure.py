@@ -3,6 +3,7 @@
 T mel frames, M mel channels.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -68,6 +69,29 @@ def examine(
             row |= _by_letters(exam, i, own, fed, mel, templates, stopped)
         rows.append(row)
     return rows
+
+
+def examine_often(
+    model: TTSModel,
+    exam: Exam,
+    config: FreerunConfig,
+    mel: MelConfig,
+    templates: Templates | None,
+    readings: int,
+) -> list[Row]:
+    """As :func:`examine`, each row the mean of ``readings`` of its text, in batches of the exam's.
+
+    With dropout in the prenet no two free runs of a text are alike; one of each is a coarse measure.
+    """
+    rows = examine(model, exam.repeated(readings), config, mel, templates)
+    return [_mean_of(rows[first : first + readings]) for first in range(0, len(rows), readings)]
+
+
+def _mean_of(rows: Sequence[Row]) -> Row:
+    return {
+        name: value if isinstance(value, str) else sum(float(row[name]) for row in rows) / len(rows)
+        for name, value in rows[0].items()
+    }
 
 
 def _along(model: TTSModel, batch: Batch) -> list[Tensor]:

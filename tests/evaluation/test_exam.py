@@ -125,6 +125,26 @@ def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
         corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
 
 
+def test_several_readings_of_a_text_are_averaged(monkeypatch: MonkeyPatch) -> None:
+    exam = exams(num=3)[0]
+    often = exam.repeated(2)
+    texts = exam.batch.texts
+    assert often.batch.texts == [texts[0], texts[0], texts[1], texts[1], texts[2], texts[2]]
+    assert exam.tokens and often.tokens and exam.other and often.other
+    assert often.tokens[3] == exam.tokens[1]
+    assert often.other.texts == often.batch.texts
+    noises = iter([1.0, 3.0, 10.0, 20.0, 0.0, 0.5])
+
+    def spoken_once(model: object, asked: Exam, *rest: object) -> list[measure.Row]:
+        return [{"exam": asked.name, "text": t, "failed": next(noises)} for t in asked.batch.texts]
+
+    monkeypatch.setattr(measure, "examine", spoken_once)
+    model = TransformerTTS(ModelConfig(), 40, MEL.num_mels)
+    rows = measure.examine_often(model, exam, FreerunConfig(), MEL, None, 2)
+    assert [row["failed"] for row in rows] == [2.0, 15.0, 0.25]
+    assert [row["text"] for row in rows] == texts
+
+
 def test_utterances_of_fewer_words_are_no_part_of_an_exam(corpus: Corpus) -> None:
     lengths = [len(utterance.spoken.split()) for utterance in corpus.valid.utterances]
     least = sorted(lengths)[len(lengths) // 2]
