@@ -79,9 +79,9 @@ def examine_often(
     templates: Templates | None,
     readings: int,
 ) -> list[Row]:
-    """As :func:`examine`, each row the mean of ``readings`` of its text, in batches of the exam's.
+    """As :func:`examine`, but each row is the mean of ``readings`` of its text.
 
-    With dropout in the prenet no two free runs of a text are alike; one of each is a coarse measure.
+    With dropout in the prenet no two free runs of a text are alike: one of each measures coarsely.
     """
     rows = examine(model, exam.repeated(readings), config, mel, templates)
     return [_mean_of(rows[first : first + readings]) for first in range(0, len(rows), readings)]
