@@ -87,6 +87,12 @@ def test_recipes_are_compared_and_what_is_done_is_kept(
     assert [path.name for path in (out / "runs").iterdir()] == ["conv-seed0"]
     assert experiment.main([*words, "--start-only"]) == 0
     assert "1 of 1 jobs are done" in capfd.readouterr().err
+    older = {key: value for key, value in found.items() if key not in ("min_words", "readings")}
+    result.write_text(json.dumps(older))
+    assert experiment.main(words) == 0
+    assert "2 of 2 jobs are done" in capfd.readouterr().err
+    assert experiment.main([*words, "--readings", "2"]) == 1
+    assert "readings 1" in capfd.readouterr().err
     assert experiment.main([*words, "--texts", "3"]) == 1
     assert "another --out" in capfd.readouterr().err
 

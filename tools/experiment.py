@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,8 @@ def is_done(job: Job) -> bool:
     path = Path(job.result)
     if not path.is_file():
         return False
-    found = json.loads(path.read_text(encoding="utf-8"))
+    defaults = {each.name: each.default for each in fields(Job) if each.default is not MISSING}
+    found = defaults | json.loads(path.read_text(encoding="utf-8"))  # older ones lack the newest
     asked = json.loads(json.dumps(asdict(job)))
     other = [
         key for key in asked if found.get(key) != asked[key] and key not in ("run_dir", "result")
