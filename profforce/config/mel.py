@@ -4,6 +4,9 @@ from dataclasses import dataclass, fields
 
 from profforce.config.checks import in_range
 
+HIGHEST_RATE = 384_000
+"""Samples a second: what recorders go to."""
+
 
 @dataclass
 class MelConfig:
@@ -20,7 +23,8 @@ class MelConfig:
     """mel = log(max(amplitude, log_floor)), natural logarithm."""
 
     def __post_init__(self) -> None:
-        in_range("mel", self, ("sample_rate", "n_fft", "hop_length", "win_length", "num_mels"), 1)
+        in_range("mel", self, ("sample_rate",), 1, HIGHEST_RATE)
+        in_range("mel", self, ("n_fft", "hop_length", "win_length", "num_mels"), 1)
         in_range("mel", self, ("log_floor",), 0, above=True)
         in_range("mel", self, ("fmin_hz", "fmax_hz"), 0)
         if self.fmax_hz <= self.fmin_hz or self.fmax_hz > self.sample_rate / 2:

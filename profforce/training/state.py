@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from profforce.config import MethodName, ModelConfig, TrainConfig
+from profforce.config import MethodName, ModelConfig, ModelKind, TrainConfig
 from profforce.data.batch import collate
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
@@ -280,13 +280,24 @@ class TrainState:
             "processes": str(self.team.size),
             "threads": str(torch.get_num_threads()) if self.device.type == "cpu" else "",
             "torch": str(torch.__version__),
-            "attention": kernel_in_use(self.device).partition(",")[0],
+            "attention": self._attention(),
             "precision": str(self.config.trainer.precision),
         }
 
+    def _attention(self) -> str:
+        """The code of linear attention; empty for a model without, for which none is built."""
+        model = self.config.model
+        if model.kind is ModelKind.tacotron2 or model.attention == "softmax":
+            return ""
+        return kernel_in_use(self.device).partition(",")[0]
+
     def _tell_what_changed(self, before: dict[str, str]) -> None:
         now = self._circumstances()
-        changes = [f"{n} {before[n]} -> {now[n]}" for n in now if before.get(n, now[n]) != now[n]]
+        changes = [
+            f"{name} {before[name]} -> {value}"
+            for name, value in now.items()
+            if value and before.get(name, value) != value  # what is empty plays no part
+        ]
         if changes:
             log.warning(
                 "not to the bit the run that was stopped: it changed %s", ", ".join(changes)

@@ -280,6 +280,11 @@ def test_foreign_checkpoints_and_missing_runs_are_refused(
 ) -> None:
     with pytest.raises(UserError, match="no such run folder"):
         find_checkpoint(tmp_path / "nothing", "last")
+    (tmp_path / "runs" / "demo" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"no such run folder; did you mean 'demo'\?"):
+        find_checkpoint(tmp_path / "runs" / "dmeo", "last")
+    with pytest.raises(UserError, match=r"no such run folder(?!; did)"):
+        find_checkpoint(tmp_path / "run" / "demo", "last")
     with pytest.raises(UserError, match="has no checkpoint"):
         find_checkpoint(tmp_path, "last")
     path = save(tmp_path, 1, model)

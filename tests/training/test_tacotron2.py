@@ -164,3 +164,18 @@ def test_weights_of_another_kind_are_no_start(
     TrainState(recurrent, corpus, CPU).save(tmp_path / "alike")
     init_from(model, corpus, tmp_path / "alike")
     assert asdict(model.config) == asdict(recurrent.model)
+
+
+@pytest.mark.parametrize("kind", ["tacotron2", "softmax", "linear"])
+def test_only_what_has_linear_attention_asks_for_its_code(
+    config: TrainConfig, corpus: Corpus, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"kind": ModelKind.tacotron2} if kind == "tacotron2" else {"attention": kind}
+    asked = []
+    monkeypatch.setattr(
+        "profforce.training.state.kernel_in_use", lambda device: asked.append(device) or "C++, here"
+    )
+    model = replace(config.model, **changes)  # type: ignore[arg-type]
+    state = TrainState(replace(config, model=model), corpus, CPU)
+    assert state._circumstances()["attention"] == ("C++" if kind == "linear" else "")
+    assert len(asked) == (kind == "linear")

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from profforce.errors import UserError
+from profforce.errors import UserError, did_you_mean
 from profforce.models.checkpoint.parts import META, STATE, WEIGHTS
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,14 @@ def list_checkpoints(folder: Path) -> list[tuple[int, dict[str, Any]]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
+def _runs_beside(run: Path) -> list[str]:
+    """Names of the runs in the same folder, whose name may be misspelt itself."""
+    try:
+        return [path.name for path in run.parent.iterdir() if (path / "checkpoints").is_dir()]
+    except OSError:
+        return []
+
+
 def find_checkpoint(run: Path, which: str) -> Path:
     """The folder of checkpoint ``last``, ``best`` or ``step-N`` of a run.
 
@@ -38,7 +46,10 @@ def find_checkpoint(run: Path, which: str) -> Path:
     """
     folder = run / "checkpoints"
     if not run.is_dir():
-        raise UserError("no such run folder", where=run, remedy="give the folder of a training run")
+        meant = did_you_mean(run.name, _runs_beside(run))
+        raise UserError(
+            f"no such run folder{meant}", where=run, remedy="give the folder of a training run"
+        )
     found = list_checkpoints(folder)
     if not found:
         raise UserError(
