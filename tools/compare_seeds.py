@@ -21,7 +21,10 @@ from profforce.errors import UserError
 from profforce.evaluation.statistics import Estimate, Values, difference_of, mean_of
 
 FORCED = "_forced"
-FIGURES = ("failed", "mcd_free_db", "mcd_gap_db", "word_errors", "character_errors")
+FIGURES = (
+    *("failed", "mcd_free_db", "mcd_gap_db", "mcd_floor_db", "mcd_excess_db"),
+    *("word_errors", "character_errors"),
+)
 GAPS = ("word_errors", "character_errors")
 
 

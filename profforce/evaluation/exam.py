@@ -18,7 +18,7 @@ from profforce.errors import UserError
 from profforce.evaluation.letters import Token, rendered, tokens_of
 from profforce.text.tokenizer import Tokenizer
 
-IN_LENGTH, LONGER, SEEN = "in_length", "longer", "seen"
+IN_LENGTH, LONGER, SEEN, TWICE = "in_length", "longer", "seen", "twice"
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,28 @@ def corpus_exams(corpus: Corpus, *, num: int, joined: int, min_words: int = 1) -
         mels = [torch.cat([item.mel for item in group]) for group in groups]
         exams.append(Exam(LONGER, _batch(corpus.tokenizer, texts, mels), None))
     return exams
+
+
+def twice_read_exam(corpus: Corpus, *, min_words: int = 1) -> Exam:
+    """Every recording of a text that its speaker read more than once, ``other`` being the next one.
+
+    Texts are the same whose letters are. Most of them are of the training set.
+
+    Raises :class:`UserError` if no text of at least ``min_words`` words was read twice.
+    """
+    found: dict[tuple[int, str], list[Item]] = {}
+    for side in (corpus.train, corpus.valid):
+        for place, utterance in enumerate(side.utterances):
+            if len(utterance.spoken.split()) >= min_words:
+                letters = "".join(filter(str.isalnum, utterance.spoken.casefold()))
+                item = side[place]
+                found.setdefault((item.speaker, letters), []).append(item)
+    circles = [circle for circle in found.values() if len(circle) > 1]
+    if not circles:
+        raise UserError("no text was read twice", expected=f"one of at least {min_words} words")
+    this = [item for circle in circles for item in circle]
+    that = [item for circle in circles for item in (*circle[1:], circle[0])]
+    return Exam(TWICE, collate(this), None, collate(that))
 
 
 def seen_exam(

@@ -1,5 +1,6 @@
 """Exams hold what the model never saw, and a perfect model passes them."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from profforce.evaluation.exam import (
     corpus_exams,
     seen_exam,
     synthetic_exams,
+    twice_read_exam,
 )
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
@@ -123,6 +125,25 @@ def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
     assert len(longer.batch) == len(short.batch) // 2
     with pytest.raises(UserError, match="several speakers"):
         corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
+
+
+def test_what_was_read_twice_is_set_beside_its_other_reading(corpus: Corpus) -> None:
+    with pytest.raises(UserError, match="no text was read twice"):
+        twice_read_exam(corpus)
+    train = copy.copy(corpus.train)
+    utterances = list(train.utterances)
+    first = utterances[0].spoken
+    for place, end in ((1, "!"), (5, " ...")):
+        utterances[place] = replace(utterances[place], spoken=first.upper().rstrip(".") + end)
+    train.utterances = utterances
+    exam = twice_read_exam(replace(corpus, train=train))
+    assert exam.other is not None and len(exam.batch) == 3
+    assert exam.batch.ids == [utterances[place].id for place in (0, 1, 5)]
+    assert exam.other.ids == [utterances[place].id for place in (1, 5, 0)]
+    mel = corpus.train[5].mel
+    assert torch.equal(exam.batch.mel[2, : len(mel)], mel)
+    with pytest.raises(UserError, match="at least 99 words"):
+        twice_read_exam(replace(corpus, train=train), min_words=99)
 
 
 def test_several_readings_of_a_text_are_averaged(monkeypatch: MonkeyPatch) -> None:
