@@ -12,6 +12,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,8 @@ import torch
 from profforce.bridge import saved_settings
 from profforce.data.corpus import load_corpus
 from profforce.errors import UserError
-from profforce.evaluation.exam import twice_read_exam
-from profforce.evaluation.measure import examine_often
+from profforce.evaluation.exam import twice_read_exam, words_in
+from profforce.evaluation.measure import examine_often, mean_row
 from profforce.evaluation.statistics import mean_of
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.models.metrics import mel_cepstral_distortion
@@ -48,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         content = {"runs": [{"run": str(options.run), "rows": rows}]}
         options.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    print(f"| MCD, dB, of {len(rows)} recordings of texts that were read twice | |\n|---|---:|")
+    print(f"| MCD, dB, of {len(rows)} texts that were read twice | |\n|---|---:|")
     for name, said in FIGURES.items():
         found = mean_of(np.array([[row[name] for row in rows]]))
         print(f"| {said} | {found.mean:.2f} [{found.low:.2f}, {found.high:.2f}] |")
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rows_of(run: Path, checkpoint: str, min_words: int, readings: int) -> list[dict[str, Any]]:
-    """A row for each recording of a text that was read twice.
+    """A row for each text that was read twice, the mean of its recordings' rows.
 
     Raises :class:`UserError` if there is none.
     """
@@ -73,9 +76,10 @@ def rows_of(run: Path, checkpoint: str, min_words: int, readings: int) -> list[d
         this, that = (
             batch.mel[k, : int(batch.mel_lengths[k])] for batch in (exam.batch, exam.other)
         )
+        row["text"] = words_in(row["text"])
         row["mcd_recordings_db"] = mel_cepstral_distortion(that, this)
         row["mcd_floor_db"] = row["mcd_other_db"] - row["mcd_forced_db"]
-    return rows
+    return [mean_row(list(same)) for _, same in groupby(rows, key=itemgetter("text"))]
 
 
 def _parser() -> argparse.ArgumentParser:

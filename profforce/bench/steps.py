@@ -139,7 +139,7 @@ class TrainingSteps:
         return collate([self.corpus.train[i] for i in positions]).to(self.device)
 
     def generate(self, pool_size: int) -> SamplePool:
-        """A pool of ``pool_size`` utterances, each as long as the corpus has it."""
+        """A pool of ``pool_size`` utterances, as the settings of the run make it."""
         config = replace(self.config.freerun, pool_size=pool_size)
         imitates = self.config.method.imitates
         gap = self.corpus.tokenizer.gap

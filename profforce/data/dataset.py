@@ -58,8 +58,12 @@ class MelDataset(Stored, torch.utils.data.Dataset[Item]):
             text=utterance.spoken,
             symbols=self.symbols[position],
             mel=mel,
-            speaker=int(self._speakers[position]),
+            speaker=self.speaker(position),
         )
+
+    def speaker(self, position: int) -> int:
+        """Number of the speaker of an utterance."""
+        return int(self._speakers[position])
 
     def chunks(self, least: int) -> list[int]:
         """First positions of what is read best together, at least ``least`` utterances each."""
@@ -70,7 +74,7 @@ class MelDataset(Stored, torch.utils.data.Dataset[Item]):
         return TextBatch(
             symbols=pad_sequence([self.symbols[i] for i in positions], batch_first=True),
             symbol_lengths=torch.from_numpy(self.num_symbols[positions]),
-            speakers=torch.tensor([int(self._speakers[i]) for i in positions]),
+            speakers=torch.tensor([self.speaker(i) for i in positions]),
         )
 
     def mel_statistics(self) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 B batch, S symbols, T mel frames, M mel channels.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,23 +98,28 @@ def corpus_exams(corpus: Corpus, *, num: int, joined: int, min_words: int = 1) -
 def twice_read_exam(corpus: Corpus, *, min_words: int = 1) -> Exam:
     """Every recording of a text that its speaker read more than once, ``other`` being the next one.
 
-    Texts are the same whose letters are. Most of them are of the training set.
+    Texts are the same whose words are. Most of them are of the training set.
 
     Raises :class:`UserError` if no text of at least ``min_words`` words was read twice.
     """
-    found: dict[tuple[int, str], list[Item]] = {}
+    found: dict[tuple[int, str], list[tuple[MelDataset, int]]] = {}
     for side in (corpus.train, corpus.valid):
         for place, utterance in enumerate(side.utterances):
-            if len(utterance.spoken.split()) >= min_words:
-                letters = "".join(filter(str.isalnum, utterance.spoken.casefold()))
-                item = side[place]
-                found.setdefault((item.speaker, letters), []).append(item)
+            words = words_in(utterance.spoken)
+            if words and len(words.split()) >= min_words:
+                found.setdefault((side.speaker(place), words), []).append((side, place))
     circles = [circle for circle in found.values() if len(circle) > 1]
     if not circles:
         raise UserError("no text was read twice", expected=f"one of at least {min_words} words")
-    this = [item for circle in circles for item in circle]
-    that = [item for circle in circles for item in (*circle[1:], circle[0])]
+    this = [side[place] for circle in circles for side, place in circle]
+    that = [side[place] for circle in circles for side, place in (*circle[1:], circle[0])]
     return Exam(TWICE, collate(this), None, collate(that))
+
+
+def words_in(text: str) -> str:
+    """A text without case and punctuation: its letters, marks and digits, a space between words."""
+    kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.casefold())
+    return " ".join("".join(kept).split())
 
 
 def seen_exam(

@@ -84,10 +84,11 @@ def examine_often(
     With dropout in the prenet no two free runs of a text are alike: one of each measures coarsely.
     """
     rows = examine(model, exam.repeated(readings), config, mel, templates)
-    return [_mean_of(rows[first : first + readings]) for first in range(0, len(rows), readings)]
+    return [mean_row(rows[first : first + readings]) for first in range(0, len(rows), readings)]
 
 
-def _mean_of(rows: Sequence[Row]) -> Row:
+def mean_row(rows: Sequence[Row]) -> Row:
+    """The means of all figures; what is said in words is the first row's."""
     return {
         name: value if isinstance(value, str) else sum(float(row[name]) for row in rows) / len(rows)
         for name, value in rows[0].items()

@@ -14,19 +14,29 @@ import torch
 from profforce.models.tts import TTSModel
 
 
-@torch.no_grad()
-def disturbed_copy(model: TTSModel, deviation: float, seed: int) -> TTSModel:
-    """A copy whose weight matrices and kernels are multiplied by 1 + noise, the rest as it is.
+class Explorer:
+    """A twin of a model, disturbed anew each time it is asked for."""
 
-    Args:
-        model: not changed.
-        deviation: of the normal noise, one draw for each weight.
-        seed: of the draws, which depend on the kind of device.
-    """
-    twin = copy.deepcopy(model)
-    source = torch.Generator(twin.mel_mean.device).manual_seed(seed)
-    for weight in twin.parameters():
-        if weight.dim() > 1:
-            noise = torch.randn(weight.shape, generator=source, device=weight.device)
-            weight.mul_(1 + deviation * noise.to(weight.dtype))
-    return twin
+    def __init__(self, deviation: float) -> None:
+        """``deviation`` of the normal noise: matrices and kernels are multiplied by 1 + noise."""
+        self.deviation = deviation
+        self._twin: TTSModel | None = None  # one for all: engines prepare for a model but once
+
+    @torch.no_grad()
+    def twin_of(self, model: TTSModel, seed: int) -> TTSModel:
+        """The model as it is now with noise on its weights; the one returned before is gone.
+
+        Args:
+            model: not changed; the same, or another of its kind, as before.
+            seed: of the draws, which depend on the kind of device.
+        """
+        if self._twin is None:
+            self._twin = copy.deepcopy(model)
+        twin = self._twin
+        twin.load_state_dict(model.state_dict())
+        source = torch.Generator(twin.mel_mean.device).manual_seed(seed)
+        for weight in twin.parameters():
+            if weight.dim() > 1:
+                noise = torch.randn(weight.shape, generator=source, device=weight.device)
+                weight.mul_(1 + self.deviation * noise.to(weight.dtype))
+        return twin

@@ -34,9 +34,10 @@ class PoolBatch:
     """Generated utterances as targets of a teacher-forced pass."""
 
     batch: Batch
-    """Texts of the corpus with *generated* mels ``[B, T, M]``: the frames that were fed back."""
+    """Texts with *generated* mels ``[B, T, M]``: the frames that were fed back."""
     noise: PrenetNoise
-    """The prenet's noise of the free run, so that the pass repeats its behaviour."""
+    """The prenet's noise of the free run: with it the pass repeats the model's behaviour, but for
+    what ``freerun.weight_noise`` did to the weights then."""
     expert: Expert | None = None
     """What should have followed, if the pool was made to imitate."""
 
@@ -81,7 +82,7 @@ class SamplePool:
         return step >= start_step and (step - start_step) % self.config.every == 0
 
     def refresh(self, mirror: Mirror, step: int, device: torch.device) -> None:
-        """Let the model speak G texts of the corpus by itself, now."""
+        """Let the model speak G texts by itself, now."""
         self._take(self.recital.joined(self.recital.part(mirror, step, step, device)))
 
     def begin(self, mirror: Mirror, step: int, device: torch.device) -> None:

@@ -3,15 +3,17 @@
 Shapes: B batch, S symbols, T mel frames, M mel channels, U decoder steps.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from profforce.config import FreerunConfig
-from profforce.data.batch import Item, collate
+from profforce.data.batch import Item, TextBatch
 from profforce.data.dataset import MelDataset
 from profforce.errors import UserError
 from profforce.models.free_run import workspace_bytes
@@ -19,12 +21,14 @@ from profforce.models.mirror import Mirror, resolve_precision
 from profforce.models.tts import TTSModel
 from profforce.nn.noise import PrenetNoise
 from profforce.training.distributed import ALONE, Team
-from profforce.training.exploring import disturbed_copy
+from profforce.training.exploring import Explorer
 from profforce.training.imitation import next_frames
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.splicing import Splice, partners, splice, spliced, words_of
 
+log = logging.getLogger(__name__)
 MIB = 2**20
+NO_MEL = torch.empty(0, 0)
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ class Recital:
         self.gap = gap
         self.imitates = imitates
         self.team = team
+        self.explorer = Explorer(config.weight_noise)
+        self._told = False
 
     def part(self, mirror: Mirror, step: int, due: int, device: torch.device) -> Samples:
         """This process's part of what is due at step ``due``, with the weights of ``step``."""
@@ -113,17 +119,12 @@ class Recital:
             splices,
             mels=[torch.empty(0)] * len(indices),
             stopped=[False] * len(indices),
-            next_frames=[torch.empty(0)] * len(indices) if self.imitates else [],
         )
-        items = {row: self.item(made, row) for row in own}
         if self.config.weight_noise:
             seed = derived_seed(self.seed, "pool-weights", due)
-            mirror = Mirror(disturbed_copy(model, self.config.weight_noise, seed))
-        made = self._spoken(mirror, made, items, device)
-        if self.imitates:
-            for row, item in items.items():
-                made.next_frames[row] = _laid(model, made.mels[row], item.mel)
-        return made
+            mirror = Mirror(self.explorer.twin_of(model, seed))
+        made = self._spoken(mirror, made, own, device)
+        return replace(made, next_frames=self._laid(model, made)) if self.imitates else made
 
     def item(self, samples: Samples, row: int, mel: Tensor | None = None) -> Item:
         """A sample's text with ``mel [T, M]``, its recording's when not given."""
@@ -135,13 +136,7 @@ class Recital:
 
     def num_recorded(self, samples: Samples) -> int:
         """Mel frames of all the recordings."""
-        frames = self.dataset.num_frames
-        total = sum(int(frames[index]) for index in samples.indices)
-        for index, found in zip(samples.indices, samples.splices, strict=False):
-            if found is not None:
-                ending = int(frames[found.second]) - found.from_frame
-                total += found.frames + ending - int(frames[index])
-        return total
+        return sum(self._frames(samples, row) for row in range(len(samples.indices)))
 
     def noise(self, due: int, rows: Tensor) -> PrenetNoise:
         """The prenet's, of these rows ``[B']`` of what is due then."""
@@ -183,9 +178,20 @@ class Recital:
         source = generator(self.seed, "pool-partners", due)
         count = len(indices)
         order = torch.randperm(count, generator=source).tolist()
-        others = partners(self.dataset.texts(indices).speakers.tolist(), order)
-        wanted = set(order[: round(self.config.splice * count)]) & set(own)
-        pairs = [(row, other) for row in sorted(wanted) if (other := others[row]) is not None]
+        others = partners([self.dataset.speaker(index) for index in indices], order)
+        parted = [bool((self.dataset.symbols[index] == self.gap).any()) for index in indices]
+        wanted = set(order[: round(self.config.splice * count)])
+        pairs = [
+            (row, other)
+            for row in sorted(wanted & set(own))
+            if (other := others[row]) is not None
+            and indices[row] != indices[other]
+            and parted[row]
+            and parted[other]
+        ]
+        if wanted and not any(parted) and not self._told:
+            log.warning("no text of the pool has two words: nothing is spliced (freerun.splice)")
+            self._told = True
         heard = sorted({row for pair in pairs for row in pair})
         items = [self.dataset[indices[row]] for row in heard]
         noise = self.noise(due, torch.tensor(heard, device=device))
@@ -202,14 +208,15 @@ class Recital:
         return found
 
     def _spoken(
-        self, mirror: Mirror, made: Samples, items: dict[int, Item], device: torch.device
+        self, mirror: Mirror, made: Samples, own: list[int], device: torch.device
     ) -> Samples:
-        """With the frames that the mirror's model makes of ``items``, by row."""
-        if not items:
+        """With the frames that the mirror's model makes of the rows that are its ``own``."""
+        if not own:
             return made
-        texts = collate(list(items.values()))
-        rows_of = torch.tensor(list(items))
-        limit = (texts.mel_lengths * self.config.max_length_ratio).ceil().long().clamp(min=1)
+        texts = _texts([self.item(made, row, NO_MEL) for row in own])
+        rows_of = torch.tensor(own)
+        real = torch.tensor([self._frames(made, row) for row in own])
+        limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
         held = workspace_bytes(mirror.model, texts.symbol_lengths, limit) / MIB
         precision = resolve_precision(self.config.precision, mirror.model)
         mels, stopped, most = list(made.mels), list(made.stopped), 0.0
@@ -233,10 +240,31 @@ class Recital:
             most = max(most, float(held[places].sum()))
         return replace(made, mels=mels, stopped=stopped, workspace_mib=most)
 
+    def _laid(self, model: TTSModel, made: Samples) -> list[Tensor]:
+        """Where an expert would go on in each recording, of what this process made."""
+        mean, std = model.mel_mean.cpu(), model.mel_std.cpu()
+        factor = model.config.reduction_factor
+        return [
+            next_frames((mel - mean) / std, (self.item(made, row).mel - mean) / std, factor)
+            if len(mel)
+            else mel  # of another process
+            for row, mel in enumerate(made.mels)
+        ]
 
-def _laid(model: TTSModel, made: Tensor, real: Tensor) -> Tensor:
-    mean, std = model.mel_mean.cpu(), model.mel_std.cpu()
-    return next_frames((made - mean) / std, (real - mean) / std, model.config.reduction_factor)
+    def _frames(self, samples: Samples, row: int) -> int:
+        """Mel frames of the recording."""
+        frames, found = self.dataset.num_frames, samples.splices[row] if samples.splices else None
+        if found is None:
+            return int(frames[samples.indices[row]])
+        return found.frames + int(frames[found.second]) - found.from_frame
+
+
+def _texts(items: Sequence[Item]) -> TextBatch:
+    return TextBatch(
+        symbols=pad_sequence([item.symbols for item in items], batch_first=True),
+        symbol_lengths=torch.tensor([len(item.symbols) for item in items]),
+        speakers=torch.tensor([item.speaker for item in items]),
+    )
 
 
 def _within(rows: Tensor, held: Tensor, budget: float) -> Iterator[Tensor]:

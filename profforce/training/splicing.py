@@ -8,7 +8,8 @@ Shapes: B batch, S symbols, T mel frames, M mel channels, R reduction factor, U 
 G guided heads, W words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -114,6 +115,16 @@ def splice(
     )
 
 
+@contextmanager
+def _in_one_piece(model: TTSModel) -> Iterator[None]:
+    """Without segments, which draw from the random numbers of the whole process."""
+    steps, model.segment_steps = model.segment_steps, None
+    try:
+        yield
+    finally:
+        model.segment_steps = steps
+
+
 def words_of(
     model: TTSModel,
     items: Sequence[Item],
@@ -121,7 +132,7 @@ def words_of(
     noise: PrenetNoise,
     device: torch.device,
 ) -> list[Words]:
-    """Where the words of each utterance begin.
+    """Where the words of each utterance begin. Draws no random number.
 
     Args:
         model: whose teacher-forced attention tells; not changed.
@@ -136,8 +147,8 @@ def words_of(
     for first in range(0, len(order), AT_ONCE):
         rows = order[first : first + AT_ONCE]
         batch = collate([items[row] for row in rows]).to(device)
-        own = PrenetNoise(noise.seed, noise.utterances[torch.tensor(rows, device=device)])
-        with torch.no_grad(), evaluating(model):
+        own = noise.select(torch.tensor(rows, device=device))
+        with torch.no_grad(), evaluating(model), _in_one_piece(model):
             out = teacher_forced(model, batch, own, refine=False)
         for row, alignment in zip(rows, out.alignments.mean(1).cpu(), strict=True):
             item = items[row]
@@ -158,9 +169,8 @@ def words_at(alignment: Tensor, symbols: Tensor, gap: int, factor: int) -> Words
         gap: the symbol between words.
         factor: R.
     """
-    starts = (symbols[:-2] == gap).nonzero()[:, 0] + 1
-    starts = starts[symbols[starts] != gap]
-    starts = starts[starts > 1]
+    spoken = (symbols[:-1] != gap).nonzero()[:, 0]
+    starts = spoken[1:][symbols[spoken[1:] - 1] == gap]
     behind = alignment.flip(1).cumsum(1).flip(1)[:, starts]  # [U, W]
     too_early = torch.cat([behind.new_zeros(1, len(starts)), behind.cumsum(0)])
     too_late = (1 - behind).flip(0).cumsum(0).flip(0)

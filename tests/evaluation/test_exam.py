@@ -9,7 +9,9 @@ import torch
 from pytest import MonkeyPatch
 
 from profforce.config import DataConfig, DataKind, FreerunConfig, MelConfig, ModelConfig, TextConfig
+from profforce.data.batch import Item
 from profforce.data.corpus import Corpus, load_corpus
+from profforce.data.dataset import MelDataset
 from profforce.data.prepare import prepare
 from profforce.data.recipes.synthetic import synthetic_texts
 from profforce.errors import UserError
@@ -23,6 +25,7 @@ from profforce.evaluation.exam import (
     seen_exam,
     synthetic_exams,
     twice_read_exam,
+    words_in,
 )
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
@@ -127,7 +130,16 @@ def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
         corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
 
 
-def test_what_was_read_twice_is_set_beside_its_other_reading(corpus: Corpus) -> None:
+def test_texts_are_the_same_if_their_words_are() -> None:
+    assert words_in("...To leave, press 1!") == words_in("to leave press 1") == "to leave press 1"
+    assert words_in("a nice") != words_in("an ice")
+    assert words_in("दिन") != words_in("दान")
+    assert words_in("...") == ""
+
+
+def test_what_was_read_twice_is_set_beside_its_other_reading(
+    corpus: Corpus, monkeypatch: MonkeyPatch
+) -> None:
     with pytest.raises(UserError, match="no text was read twice"):
         twice_read_exam(corpus)
     train = copy.copy(corpus.train)
@@ -142,6 +154,16 @@ def test_what_was_read_twice_is_set_beside_its_other_reading(corpus: Corpus) -> 
     assert exam.other.ids == [utterances[place].id for place in (1, 5, 0)]
     mel = corpus.train[5].mel
     assert torch.equal(exam.batch.mel[2, : len(mel)], mel)
+    read: list[int] = []
+    inner = MelDataset.__getitem__
+
+    def watch(self: MelDataset, position: int) -> Item:
+        read.append(position)
+        return inner(self, position)
+
+    monkeypatch.setattr(MelDataset, "__getitem__", watch)
+    twice_read_exam(replace(corpus, train=train))
+    assert set(read) == {0, 1, 5}
     with pytest.raises(UserError, match="at least 99 words"):
         twice_read_exam(replace(corpus, train=train), min_words=99)
 

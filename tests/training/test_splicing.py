@@ -14,7 +14,7 @@ from profforce.data.corpus import Corpus
 from profforce.errors import UserError
 from profforce.nn.noise import PrenetNoise
 from profforce.training.distributed import ALONE
-from profforce.training.exploring import disturbed_copy
+from profforce.training.exploring import Explorer
 from profforce.training.pool import SamplePool
 from profforce.training.recital import Recital, Samples
 from profforce.training.splicing import (
@@ -80,7 +80,13 @@ def test_attention_that_wanders_tells_of_no_word() -> None:
 
 
 @pytest.mark.parametrize(
-    "symbols", [[GAP, LETTER, END], [LETTER, GAP, END], [LETTER, GAP, GAP, LETTER, END]]
+    "symbols",
+    [
+        [GAP, LETTER, END],
+        [GAP, GAP, LETTER, END],
+        [LETTER, GAP, END],
+        [LETTER, GAP, GAP, LETTER, END],
+    ],
 )
 def test_a_gap_at_an_end_or_another_gap_begins_no_word(symbols: list[int]) -> None:
     found = words_at(diagonal([2] * len(symbols)), torch.tensor(symbols), GAP, 1).symbols.tolist()
@@ -255,37 +261,71 @@ def test_words_are_read_off_the_models_own_attention(
 
     monkeypatch.setattr("profforce.training.splicing.words_at", look)
     state.model.train()
+    state.model.segment_steps = 8
+    random = torch.get_rng_state()
     found = words_of(state.model, items, gap, PrenetNoise(3, torch.arange(20)), CPU)
     factor = state.config.model.reduction_factor
     wanted = [(-(-len(item.mel) // factor), len(item.symbols)) for item in items]
     assert sorted(seen) == sorted(wanted) and len(found) == 20
-    assert state.model.training
+    assert state.model.training and state.model.segment_steps == 8
+    assert torch.equal(torch.get_rng_state(), random)  # it may run beside the training
 
 
 def test_weights_that_are_disturbed_speak_otherwise_and_the_model_stays(
     state: TrainState,
 ) -> None:
-    model = state.model
+    model, explorer = state.model, Explorer(0.1)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    twin, again = disturbed_copy(model, 0.1, 5), disturbed_copy(model, 0.1, 5)
+    twin = explorer.twin_of(model, 5)
+    first = {name: value.clone() for name, value in twin.named_parameters()}
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
-    for (name, weight), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+    for name, weight in model.named_parameters():
         if weight.dim() > 1 and weight.abs().max() > 0:
-            factors = (other / weight).detach()[weight.abs() > 1e-6]
+            factors = (first[name] / weight).detach()[weight.abs() > 1e-6]
             assert 0.05 < float(factors.std()) < 0.15, name
         elif weight.dim() == 1:
-            assert torch.equal(weight, other)
-    for one, other in zip(twin.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
+            assert torch.equal(weight, first[name])
+    assert explorer.twin_of(model, 6) is twin
+    name = next(name for name, weight in first.items() if weight.dim() > 1)
+    assert not torch.equal(dict(twin.named_parameters())[name], first[name])
+    explorer.twin_of(model, 5)  # noise does not add up
+    for name, weight in twin.named_parameters():
+        assert torch.equal(weight, first[name])
+
+
+def test_a_pool_is_disturbed_by_its_step(state: TrainState) -> None:
     plain, noisy, same = pool_of(state), pool_of(state, weight_noise=0.1), pool_of(state)
     for pool in (plain, noisy, same):
         pool.refresh(state.mirror, 4, CPU)
     assert torch.equal(plain.samples.mels[0], same.samples.mels[0])
     assert not torch.equal(plain.samples.mels[0][:4], noisy.samples.mels[0][:4])
-    first = noisy.samples
-    noisy.refresh(state.mirror, 4, CPU)  # the same step, the same noise
-    assert torch.equal(first.mels[0], noisy.samples.mels[0])
+    made = noisy.samples
+    noisy.refresh(state.mirror, 9, CPU)
+    noisy.refresh(state.mirror, 4, CPU)
+    assert torch.equal(made.mels[0], noisy.samples.mels[0])
+
+
+def test_no_utterance_meets_itself(state: TrainState, monkeypatch: pytest.MonkeyPatch) -> None:
+    gap = state.corpus.tokenizer.gap
+    assert gap is not None
+    watch_words(monkeypatch, gap)
+    config = FreerunConfig(pool_size=4 * len(state.corpus.train), splice=1.0)
+    pool = SamplePool(config, state.corpus.train, seed=1, gap=gap)
+    pool.refresh(state.mirror, 4, CPU)
+    found = [splice for splice in pool.samples.splices if splice is not None]
+    assert len(found) > len(state.corpus.train)
+    assert all(splice.first != splice.second for splice in found)
+
+
+def test_texts_of_one_word_are_left_alone_and_that_is_said_once(
+    state: TrainState, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = SamplePool(FreerunConfig(pool_size=4, splice=1.0), state.corpus.train, seed=1, gap=999)
+    pool.refresh(state.mirror, 4, CPU)
+    pool.refresh(state.mirror, 9, CPU)
+    assert pool.samples.splices == [None] * 4
+    assert caplog.text.count("nothing is spliced") == 1
 
 
 @pytest.mark.parametrize("name", ["splice", "weight_noise"])
