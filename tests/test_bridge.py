@@ -134,6 +134,29 @@ def test_a_folder_is_another_ones_until_the_task_is_done(in_tmp: Path) -> None:
     assert sorted(path.name for path in (in_tmp / "r").iterdir()) == sorted(p.name for p in seen)
 
 
+@pytest.mark.parametrize("word", ["freerun.splice=0.5", "+freerun.splice=0.5"])
+def test_a_run_from_before_a_setting_was_there_can_be_resumed_with_it(
+    in_tmp: Path, word: str
+) -> None:
+    launch("train", nothing, ["hydra.run.dir=r"], Launch())
+    file = in_tmp / "r/.hydra/config.yaml"
+    lines = file.read_text().splitlines(keepends=True)
+    older = [line for line in lines if not line.startswith("  splice:")]
+    assert len(older) == len(lines) - 1
+    file.write_text("".join(older))
+    seen: list[float] = []
+
+    def task(cfg: TrainConfig, run_dir: Path) -> None:
+        seen.append(cfg.freerun.splice)
+
+    launch("train", task, [word, "seed=3"], Launch(resume=Path("r")))
+    assert seen == [0.5]
+    launch("train", task, ["freerun.splice=0.25"], Launch(resume=Path("r")))  # it is known now
+    assert seen == [0.5, 0.25]
+    with pytest.raises(UserError, match=r"'freerun.splise'; did you mean 'freerun.splice'\?"):
+        launch("train", task, ["freerun.splise=1"], Launch(resume=Path("r")))
+
+
 def test_a_resumed_run_that_refuses_new_settings_keeps_its_own(in_tmp: Path) -> None:
     launch("train", nothing, ["seed=5", "hydra.run.dir=r"], Launch())
     before = {path.name: path.read_bytes() for path in (in_tmp / "r/.hydra").iterdir()}

@@ -4,8 +4,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from profforce.bridge.flags import Launch
 from profforce.bridge.folders import saved_folder
+from profforce.config import TrainConfig
 from profforce.errors import UserError
 from profforce.explain import key_of
 from profforce.groups import config_groups
@@ -54,7 +59,33 @@ def resumed(words: list[str], run: Path, how: Launch) -> list[str]:
                 remedy="single values may change",
             )
     folder = f"hydra.run.dir={quoted(str(run))}"
+    words = _with_newer(words, run)
     return [*words, folder, "hydra.job.name=train", "hydra/job_logging=profforce"]
+
+
+def _with_newer(words: list[str], run: Path) -> list[str]:
+    """``words``, those that give a setting from after ``run`` began as Hydra wants a new key."""
+    try:
+        saved = OmegaConf.load(saved_folder(run) / "config.yaml")
+    except (OSError, ValueError, YAMLError):  # said where the settings are composed
+        return words
+    now = OmegaConf.structured(TrainConfig)
+    return [
+        f"+{word}" if word[0] not in "+~" and _has(now, key) and not _has(saved, key) else word
+        for word, key in zip(words, map(key_of, words), strict=True)
+    ]
+
+
+def _has(settings: Container, key: str) -> bool:
+    """Whether there is such a setting, be its value null or missing."""
+    section, _, leaf = key.rpartition(".")
+    try:
+        node = OmegaConf.select(settings, section) if section else settings
+    except OmegaConfBaseException:
+        return False
+    return isinstance(node, DictConfig) and leaf in list(
+        node
+    )  # of keys; a missing value is no member
 
 
 def is_hydra(word: str) -> bool:
