@@ -83,9 +83,7 @@ def _has(settings: Container, key: str) -> bool:
         node = OmegaConf.select(settings, section) if section else settings
     except OmegaConfBaseException:
         return False
-    return isinstance(node, DictConfig) and leaf in list(
-        node
-    )  # of keys; a missing value is no member
+    return isinstance(node, DictConfig) and leaf in list(node)  # `in` sees no missing value
 
 
 def is_hydra(word: str) -> bool:
