@@ -346,6 +346,17 @@ def test_a_job_that_fails_is_named_and_its_run_put_aside(
     assert json.loads((out / "logs" / "conv-seed0.job.json").read_text())["seconds"] == 600
 
 
+def test_only_what_there_is_is_drawn() -> None:
+    speech = {"failed": 1, "skipped_s": 1, "made_up_s": 1, "mcd_gap_db": 1}
+    assert experiment_report.plotted_of(speech) == ["failed", "skipped_s", "mcd_gap_db"]
+    assert experiment_report.plotted_of({**speech, "error_rate": 1}) == [
+        "failed",
+        "error_rate",
+        "mcd_gap_db",
+    ]
+    assert experiment_report.plotted_of({"failed": 1}) == ["failed"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -36,7 +36,8 @@ MEASURES = {
     "error_rate_forced": ("wrong letters, forced", 100, "%"),
 }
 """Of a row: its heading, what to multiply it by, and the unit then."""
-PLOTTED = ("failed", "error_rate", "mcd_free_db")
+PLOTTED = ("failed", ("error_rate", "skipped_s"), "mcd_gap_db")
+"""Measures of a panel each; of several the first that there is."""
 
 
 def summary_of(results: Sequence[Result]) -> dict[str, Any]:
@@ -78,12 +79,13 @@ def table_of(summary: Mapping[str, Any]) -> str:
 def draw(summary: Mapping[str, Any], path: Path) -> None:
     """A panel for each exam and plotted measure: every recipe's mean with its interval."""
     recipes = summary["recipes"]
-    exams = list(next(iter(recipes.values()))["exams"])
-    figure = Figure(figsize=(4 * len(PLOTTED), 0.4 + 2.6 * len(exams)), layout="constrained")
+    exams = next(iter(recipes.values()))["exams"]
+    plotted = plotted_of(next(iter(exams.values())))
+    figure = Figure(figsize=(4 * len(plotted), 0.4 + 2.6 * len(exams)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(exams), len(PLOTTED), squeeze=False, sharey=True)
+    panels = figure.subplots(len(exams), len(plotted), squeeze=False, sharey=True)
     for row, exam in zip(panels, exams, strict=True):
-        for axes, measure in zip(row, PLOTTED, strict=True):
+        for axes, measure in zip(row, plotted, strict=True):
             heading, scale, unit = MEASURES[measure]
             for place, name in enumerate(recipes):
                 found = recipes[name]["exams"][exam].get(measure)
@@ -99,6 +101,12 @@ def draw(summary: Mapping[str, Any], path: Path) -> None:
             axes.set_title(exam.replace("_", " "), fontsize=9)
             axes.grid(axis="x", alpha=0.3)
     save_figure(figure, path)
+
+
+def plotted_of(known: Mapping[str, Any]) -> list[str]:
+    """The measures to draw, of those that are known of an exam."""
+    wanted = [(one,) if isinstance(one, str) else one for one in PLOTTED]
+    return [found[0] for each in wanted if (found := [name for name in each if name in known])]
 
 
 def values_of(
