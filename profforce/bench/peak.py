@@ -5,7 +5,7 @@ the kernel is asked: Linux keeps the most memory that a process ever had residen
 sets it back on demand. A fresh process a group of forms runs a tiny case first, so that libraries
 are loaded, and gives freed memory back at once (fixed ``MALLOC_MMAP_THRESHOLD_``), so that a call
 cannot hide in what an earlier one left. The figure counts whoever allocates, but not memory that is
-reserved and never touched; Linux keeps it to within about half a MiB.
+reserved and never touched; Linux keeps it to within a MiB or so.
 """
 
 import ctypes
