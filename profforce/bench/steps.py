@@ -30,6 +30,7 @@ from profforce.nn.noise import PrenetNoise
 from profforce.training.gates import Gates
 from profforce.training.optim import clip_gradients
 from profforce.training.pool import PoolBatch, SamplePool
+from profforce.training.recital import Recital
 from profforce.training.shares import WHOLE, divided
 from profforce.training.state import TrainState
 from profforce.training.step import FreeTexts, differentiate, professor_forcing_step
@@ -143,7 +144,8 @@ class TrainingSteps:
         config = replace(self.config.freerun, pool_size=pool_size)
         imitates = self.config.method.imitates
         gap = self.corpus.tokenizer.gap
-        pool = SamplePool(config, self.corpus.train, self.config.seed, gap=gap, imitates=imitates)
+        train, seed = self.corpus.train, self.config.seed
+        pool = SamplePool(Recital(config, train, seed, gap=gap, imitates=imitates))
         pool.refresh(self.state.mirror, 0, self.device)
         return pool
 

@@ -18,12 +18,9 @@ import numpy.typing as npt
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from profforce.config import FreerunConfig
 from profforce.data.batch import Batch, collate
-from profforce.data.dataset import MelDataset
 from profforce.models.mirror import Mirror
 from profforce.nn.noise import PrenetNoise
-from profforce.training.distributed import ALONE, Team
 from profforce.training.imitation import Expert
 from profforce.training.recital import MIB, Recital, Samples
 from profforce.training.seeds import generator
@@ -45,30 +42,10 @@ class PoolBatch:
 class SamplePool:
     """G generated utterances, each with its age and whether it stopped by itself."""
 
-    def __init__(
-        self,
-        config: FreerunConfig,
-        dataset: MelDataset,
-        seed: int,
-        *,
-        gap: int | None = None,
-        imitates: bool = False,
-        team: Team = ALONE,
-    ) -> None:
-        """A pool that is empty yet.
-
-        Args:
-            config: its sizes and how it is made.
-            dataset: texts to say.
-            seed: of choice, noise and order.
-            gap: symbol between words, at which texts are spliced.
-            imitates: lay the recordings on the samples, for an expert's word on them.
-            team: each process makes a part, and all get the whole.
-        """
-        self.recital = Recital(config, dataset, seed, gap=gap, imitates=imitates, team=team)
-        self.config = config
-        self.imitates = imitates
-        self.seed = seed
+    def __init__(self, recital: Recital) -> None:
+        """A pool that is empty yet, of what ``recital`` makes."""
+        self.recital = recital
+        self.config = recital.config
         self.samples = Samples()
         self.draws = 0
         self._pending: Future[Samples] | None = None
@@ -177,7 +154,7 @@ class SamplePool:
 
     def _serves(self, samples: Samples) -> bool:
         """Whether there is what a step needs: settings may have changed since they were made."""
-        return bool(samples.mels) and (not self.imitates or bool(samples.next_frames))
+        return bool(samples.mels) and (not self.recital.imitates or bool(samples.next_frames))
 
     def _take(self, samples: Samples) -> None:
         self.samples, self.draws = samples, 0
@@ -190,7 +167,7 @@ class SamplePool:
 
     def _row(self, draw: int) -> int:
         lap, place = divmod(draw, len(self.samples.mels))
-        source = generator(self.seed, f"draw-{self.samples.due}", lap)
+        source = generator(self.recital.seed, f"draw-{self.samples.due}", lap)
         return int(torch.randperm(len(self.samples.mels), generator=source)[place])
 
 

@@ -39,6 +39,7 @@ from profforce.training.optim import (
 )
 from profforce.training.pool import SamplePool, fitting
 from profforce.training.precision import LossScale, half_type
+from profforce.training.recital import Recital
 from profforce.training.seeds import derived_seed, generator
 from profforce.training.step import FreeTexts
 from profforce.training.transfer import init_from
@@ -78,7 +79,7 @@ class TrainState:
             self.judges.parameters(), lr=config.discriminator.lr, betas=(0.5, 0.99), fused=True
         )
         self.gates = Gates(config.method)
-        self.pool = SamplePool(
+        recital = Recital(
             config.freerun,
             corpus.train,
             config.seed,
@@ -86,6 +87,7 @@ class TrainState:
             imitates=config.method.imitates,
             team=team,
         )
+        self.pool = SamplePool(recital)
         self.step = 0
         """Optimizer steps done."""
         self.batches_drawn = 0

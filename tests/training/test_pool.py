@@ -11,6 +11,7 @@ from profforce.data.corpus import Corpus
 from profforce.models.mirror import Mirror
 from profforce.models.transformer import TransformerTTS
 from profforce.training.pool import SamplePool
+from profforce.training.recital import Recital
 from profforce.training.state import TrainState
 
 CPU = torch.device("cpu")
@@ -25,7 +26,7 @@ def state(config: TrainConfig, corpus: Corpus) -> TrainState:
 
 def pool_of(state: TrainState, **changes: object) -> SamplePool:
     settings = replace(FreerunConfig(every=5, pool_size=6), **changes)
-    return SamplePool(settings, state.corpus.train, seed=1)
+    return SamplePool(Recital(settings, state.corpus.train, seed=1))
 
 
 def test_it_is_due_at_the_start_and_every_n_steps(state: TrainState) -> None:

@@ -153,7 +153,7 @@ def watch_words(monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
 def pool_of(state: TrainState, **changes: object) -> SamplePool:
     settings = FreerunConfig(every=5, pool_size=8, **changes)  # type: ignore[arg-type]
     gap = state.corpus.tokenizer.gap
-    return SamplePool(settings, state.corpus.train, seed=1, gap=gap, imitates=True)
+    return SamplePool(Recital(settings, state.corpus.train, seed=1, gap=gap, imitates=True))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -243,7 +243,7 @@ def test_two_processes_splice_as_one_does(
 
 def test_without_a_space_nothing_can_be_spliced(state: TrainState) -> None:
     with pytest.raises(UserError, match=r"freerun.splice=0.5"):
-        SamplePool(FreerunConfig(splice=0.5), state.corpus.train, seed=1, gap=None)
+        Recital(FreerunConfig(splice=0.5), state.corpus.train, seed=1, gap=None)
 
 
 def test_words_are_read_off_the_models_own_attention(
@@ -311,7 +311,7 @@ def test_no_utterance_meets_itself(state: TrainState, monkeypatch: pytest.Monkey
     assert gap is not None
     watch_words(monkeypatch, gap)
     config = FreerunConfig(pool_size=4 * len(state.corpus.train), splice=1.0)
-    pool = SamplePool(config, state.corpus.train, seed=1, gap=gap)
+    pool = SamplePool(Recital(config, state.corpus.train, seed=1, gap=gap))
     pool.refresh(state.mirror, 4, CPU)
     found = [splice for splice in pool.samples.splices if splice is not None]
     assert len(found) > len(state.corpus.train)
@@ -321,7 +321,8 @@ def test_no_utterance_meets_itself(state: TrainState, monkeypatch: pytest.Monkey
 def test_texts_of_one_word_are_left_alone_and_that_is_said_once(
     state: TrainState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = SamplePool(FreerunConfig(pool_size=4, splice=1.0), state.corpus.train, seed=1, gap=999)
+    config = FreerunConfig(pool_size=4, splice=1.0)
+    pool = SamplePool(Recital(config, state.corpus.train, seed=1, gap=999))
     pool.refresh(state.mirror, 4, CPU)
     pool.refresh(state.mirror, 9, CPU)
     assert pool.samples.splices == [None] * 4
