@@ -88,7 +88,7 @@ def near_key(key: str, schema: type) -> str:
     A name that is right but for its section comes first, then the nearest of the same section;
     where there is no such section, the nearest of the same depth.
     """
-    known = list(_keys(OmegaConf.to_container(OmegaConf.structured(schema)), ""))
+    known = list(keys_in(OmegaConf.to_container(OmegaConf.structured(schema))))
     if not key or key in known:
         return ""
     section, _, leaf = key.rpartition(".")
@@ -103,10 +103,11 @@ def near_key(key: str, schema: type) -> str:
     return did_you_mean(key, same_depth)
 
 
-def _keys(node: Any, prefix: str) -> Iterator[str]:
+def keys_in(node: Any, prefix: str = "") -> Iterator[str]:
+    """``trainer``, ``trainer.lr``, ...: every key of a nested dict."""
     for key in node if isinstance(node, dict) else ():
         yield f"{prefix}{key}"
-        yield from _keys(node[key], f"{prefix}{key}.")
+        yield from keys_in(node[key], f"{prefix}{key}.")
 
 
 def _first_line(err: BaseException) -> str:

@@ -4,15 +4,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import Container, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from profforce.bridge.flags import Launch
 from profforce.bridge.folders import saved_folder
 from profforce.config import TrainConfig
 from profforce.errors import UserError
-from profforce.explain import key_of
+from profforce.explain import key_of, keys_in
 from profforce.groups import config_groups
 
 NOTHING = ("null", "")
@@ -70,20 +69,9 @@ def _with_newer(words: list[str], run: Path) -> list[str]:
     except (OSError, ValueError, YAMLError):  # said where the settings are composed
         return words
     now = OmegaConf.structured(TrainConfig)
-    return [
-        f"+{word}" if word[0] not in "+~" and _has(now, key) and not _has(saved, key) else word
-        for word, key in zip(words, map(key_of, words), strict=True)
-    ]
-
-
-def _has(settings: Container, key: str) -> bool:
-    """Whether there is such a setting, be its value null or missing."""
-    section, _, leaf = key.rpartition(".")
-    try:
-        node = OmegaConf.select(settings, section) if section else settings
-    except OmegaConfBaseException:
-        return False
-    return isinstance(node, DictConfig) and leaf in list(node)  # `in` sees no missing value
+    known, kept = (set(keys_in(OmegaConf.to_container(each))) for each in (now, saved))
+    newer = known - kept
+    return [f"+{word}" if word[0] not in "+~" and key_of(word) in newer else word for word in words]
 
 
 def is_hydra(word: str) -> bool:

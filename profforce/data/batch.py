@@ -95,3 +95,12 @@ def collate(items: Sequence[Item]) -> Batch:
         mel_lengths=torch.tensor([len(item.mel) for item in items]),
         speakers=torch.tensor([item.speaker for item in items]),
     )
+
+
+def collate_texts(items: Sequence[Item]) -> TextBatch:
+    """Pad the texts of ``items`` (at least one) with zeros to one batch."""
+    return TextBatch(
+        symbols=pad_sequence([item.symbols for item in items], batch_first=True),
+        symbol_lengths=torch.tensor([len(item.symbols) for item in items]),
+        speakers=torch.tensor([item.speaker for item in items]),
+    )

@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from profforce.data.batch import Item, TextBatch
+from profforce.data.batch import Item
 from profforce.data.columns import Array, Stored
 from profforce.data.features import Features, chunks_of
 from profforce.data.manifest import Utterance
@@ -68,14 +67,6 @@ class MelDataset(Stored, torch.utils.data.Dataset[Item]):
     def chunks(self, least: int) -> list[int]:
         """First positions of what is read best together, at least ``least`` utterances each."""
         return chunks_of(self.features.groups, least)
-
-    def texts(self, positions: Sequence[int]) -> TextBatch:
-        """The texts of these utterances; no mel is read."""
-        return TextBatch(
-            symbols=pad_sequence([self.symbols[i] for i in positions], batch_first=True),
-            symbol_lengths=torch.from_numpy(self.num_symbols[positions]),
-            speakers=torch.tensor([self.speaker(i) for i in positions]),
-        )
 
     def mel_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation over frames, float32 [M] each; deviations are >= 1e-3.

@@ -6,6 +6,7 @@ B batch, S symbols, T mel frames, M mel channels.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -145,7 +146,7 @@ def _first(side: MelDataset, num: int, min_words: int) -> list[Item]:
     Raises :class:`UserError` if there is none.
     """
     words = (len(utterance.spoken.split()) for utterance in side.utterances)
-    places = [place for place, count in enumerate(words) if count >= min_words][:num]
+    places = list(islice((place for place, count in enumerate(words) if count >= min_words), num))
     if not places:
         raise UserError("no utterance is that long", expected=f"at least {min_words} words")
     return [side[place] for place in places]

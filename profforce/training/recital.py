@@ -4,16 +4,15 @@ Shapes: B batch, S symbols, T mel frames, M mel channels, U decoder steps.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from profforce.config import FreerunConfig
-from profforce.data.batch import Item, TextBatch
+from profforce.data.batch import Item, collate_texts
 from profforce.data.dataset import MelDataset
 from profforce.errors import UserError
 from profforce.models.free_run import workspace_bytes
@@ -51,6 +50,10 @@ class Samples:
     """``[U]`` each, where an expert would go on; none without imitation."""
     workspace_mib: float = 0.0
     """Most memory that was held to generate them, as estimated."""
+
+    def splice_of(self, row: int) -> Splice | None:
+        """What it is spliced of; None of an utterance of the corpus."""
+        return self.splices[row] if self.splices else None
 
     def stored(self) -> dict[str, Any]:
         """For a checkpoint that is read with ``weights_only=True``."""
@@ -128,7 +131,7 @@ class Recital:
 
     def item(self, samples: Samples, row: int, mel: Tensor | None = None) -> Item:
         """A sample's text with ``mel [T, M]``, its recording's when not given."""
-        found = samples.splices[row] if samples.splices else None
+        found = samples.splice_of(row)
         if found is not None:
             return spliced(self.dataset, found, mel)
         index = samples.indices[row]
@@ -197,12 +200,13 @@ class Recital:
         noise = self.noise(due, torch.tensor(heard, device=device))
         words = dict(zip(heard, words_of(model, items, self.gap, noise, device), strict=True))
         frames = self.dataset.num_frames
+        longest = int(frames.max())
         found: list[Splice | None] = [None] * count
         for row, other in pairs:
             found[row] = splice(
                 (indices[row], words[row]),
                 (indices[other], words[other], int(frames[indices[other]])),
-                int(frames.max()),
+                longest,
                 generator(self.seed, f"splice-{due}", row),
             )
         return found
@@ -213,7 +217,7 @@ class Recital:
         """With the frames that the mirror's model makes of the rows that are its ``own``."""
         if not own:
             return made
-        texts = _texts([self.item(made, row, NO_MEL) for row in own])
+        texts = collate_texts([self.item(made, row, NO_MEL) for row in own])
         rows_of = torch.tensor(own)
         real = torch.tensor([self._frames(made, row) for row in own])
         limit = (real * self.config.max_length_ratio).ceil().long().clamp(min=1)
@@ -253,18 +257,10 @@ class Recital:
 
     def _frames(self, samples: Samples, row: int) -> int:
         """Mel frames of the recording."""
-        frames, found = self.dataset.num_frames, samples.splices[row] if samples.splices else None
+        frames, found = self.dataset.num_frames, samples.splice_of(row)
         if found is None:
             return int(frames[samples.indices[row]])
         return found.frames + int(frames[found.second]) - found.from_frame
-
-
-def _texts(items: Sequence[Item]) -> TextBatch:
-    return TextBatch(
-        symbols=pad_sequence([item.symbols for item in items], batch_first=True),
-        symbol_lengths=torch.tensor([len(item.symbols) for item in items]),
-        speakers=torch.tensor([item.speaker for item in items]),
-    )
 
 
 def _within(rows: Tensor, held: Tensor, budget: float) -> Iterator[Tensor]:

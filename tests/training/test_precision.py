@@ -18,7 +18,7 @@ from profforce.config import (
     TrainConfig,
     TrainerPrecision,
 )
-from profforce.data.batch import collate
+from profforce.data.batch import collate, collate_texts
 from profforce.data.corpus import Corpus
 from profforce.kernels.ops import causal_linear_attention
 from profforce.models.mirror import Mirror
@@ -102,7 +102,7 @@ def test_free_runs_do_not_know_of_it(config: TrainConfig, corpus: Corpus) -> Non
     ]
     mels = []
     for state in states:
-        texts = corpus.train.texts([0, 1])
+        texts = collate_texts([corpus.train[0], corpus.train[1]])
         run = Mirror(state.model).free_run(
             texts.symbols, texts.symbol_lengths, torch.tensor([20, 24]), noise=None
         )
