@@ -23,11 +23,12 @@ import torch
 from profforce.bridge import saved_settings
 from profforce.data.corpus import load_corpus
 from profforce.errors import UserError
-from profforce.evaluation.exam import twice_read_exam, words_in
+from profforce.evaluation.exam import twice_read_exam
 from profforce.evaluation.measure import examine_often, mean_row
 from profforce.evaluation.statistics import mean_of
 from profforce.models.checkpoint import find_checkpoint, load_model
 from profforce.models.metrics import mel_cepstral_distortion
+from profforce.text.words import words_in
 
 FIGURES = {
     "mcd_recordings_db": "the recordings from each other",

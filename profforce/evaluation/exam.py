@@ -3,7 +3,6 @@
 B batch, S symbols, T mel frames, M mel channels.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +18,7 @@ from profforce.data.recipes.synthetic import NUM_UTTERANCES, synthetic_texts
 from profforce.errors import UserError
 from profforce.evaluation.letters import Token, rendered, tokens_of
 from profforce.text.tokenizer import Tokenizer
+from profforce.text.words import words_in
 
 IN_LENGTH, LONGER, SEEN, TWICE = "in_length", "longer", "seen", "twice"
 
@@ -115,12 +115,6 @@ def twice_read_exam(corpus: Corpus, *, min_words: int = 1) -> Exam:
     this = [side[place] for circle in circles for side, place in circle]
     that = [side[place] for circle in circles for side, place in (*circle[1:], circle[0])]
     return Exam(TWICE, collate(this), None, collate(that))
-
-
-def words_in(text: str) -> str:
-    """A text without case and punctuation: its letters, marks and digits, a space between words."""
-    kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.casefold())
-    return " ".join("".join(kept).split())
 
 
 def seen_exam(

@@ -25,7 +25,6 @@ from profforce.evaluation.exam import (
     seen_exam,
     synthetic_exams,
     twice_read_exam,
-    words_in,
 )
 from profforce.evaluation.letters import Templates, rendered
 from profforce.models.free_run import FreeRun
@@ -128,13 +127,6 @@ def test_held_out_utterances_are_joined_without_a_rest(corpus: Corpus) -> None:
     assert len(longer.batch) == len(short.batch) // 2
     with pytest.raises(UserError, match="several speakers"):
         corpus_exams(replace(corpus, speakers=("a", "b")), num=2, joined=2)
-
-
-def test_texts_are_the_same_if_their_words_are() -> None:
-    assert words_in("...To leave, press 1!") == words_in("to leave press 1") == "to leave press 1"
-    assert words_in("a nice") != words_in("an ice")
-    assert words_in("दिन") != words_in("दान")
-    assert words_in("...") == ""
 
 
 def test_what_was_read_twice_is_set_beside_its_other_reading(

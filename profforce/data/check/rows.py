@@ -27,11 +27,11 @@ from profforce.data.check.texts import (
     num_known,
     text_defects,
     unknown_symbols,
-    words_of,
 )
 from profforce.data.manifest import Row, RowReader, require_text
 from profforce.data.progress import Progress
 from profforce.text.tokenizer import Tokenizer
+from profforce.text.words import letters_in
 
 CHUNK = 256
 """Rows normalized at once: an external front end is called once for all of them."""
@@ -133,7 +133,7 @@ class ManifestPass:
         table.ids.append(digest(row.id))
         table.folded_ids.append(digest(fold(row.id)))
         table.contents.append(digest(line))
-        table.words.append(digest(words_of(row.spoken)))
+        table.words.append(digest(letters_in(row.spoken)))
         table.audio.append(digest(audio))
         table.num_symbols.append(num_known(normal, self._alphabet))
         usable = find.num_broken == before

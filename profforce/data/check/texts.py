@@ -11,7 +11,6 @@ from profforce.data.check.kinds import Kind
 PLAIN = re.compile(r"[A-Za-z0-9.,:;?!'()-]+(?: [A-Za-z0-9.,:;?!'()-]+)*")
 """Nothing here can be wrong by itself: most lines need no closer look."""
 SPACE_KINDS = re.compile(r"[^\S ]|  ")
-MARKS = re.compile(r"[\W_]+")
 TAG = re.compile(r"</?[A-Za-z][^<>]{0,60}>")
 ENTITY = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[0-9A-Fa-f]{1,6});")
 JOINERS = "\u200c\u200d"
@@ -56,11 +55,6 @@ def num_known(spoken: str, alphabet: frozenset[str]) -> int:
     if alphabet.issuperset(spoken):
         return len(spoken)
     return sum(c in alphabet for c in spoken)
-
-
-def words_of(text: str) -> str:
-    """The letters and digits alone, without case: what is said, however it is marked."""
-    return MARKS.sub("", text.casefold())
 
 
 def is_speakable(spoken: str, alphabet: Set[str]) -> bool:
