@@ -15,7 +15,7 @@ import torch
 from tiny_run import trained
 
 from profforce.bridge import compose
-from profforce.config import CrossAttentionKind, PositionsKind, TrainConfig
+from profforce.config import CrossAttentionKind, FreerunConfig, PositionsKind, TrainConfig
 from profforce.errors import UserError
 from profforce.models.checkpoint import find_checkpoint, load_train_state
 from profforce.training.logs import Report
@@ -303,6 +303,20 @@ def test_the_recipes_that_come_along_are_sound(
     for recipe in plan["recipes"]:
         words = (*plan["common"], *recipe["overrides"])
         experiment_job.settings_for(job_of(start, tmp_path, *words))
+
+
+@pytest.mark.parametrize("path", sorted((TOOLS / "recipes").glob("*.json")), ids=lambda p: p.stem)
+def test_professor_forcing_is_plain_whatever_the_start_is_set_to(path: Path) -> None:
+    plan = experiment.read_recipes(path)
+    words = {recipe["name"]: recipe["overrides"] for recipe in plan["recipes"]}
+    plain, intensive = (
+        compose(TrainConfig, "train", [*plan["start"], *plan["common"], *words[name]])
+        for name in ("professor_forcing", "intensive")
+    )
+    assert plain.freerun == FreerunConfig(every=25, pool_size=64)
+    assert plain.method.imitation_weight == 1
+    assert intensive.freerun == FreerunConfig(every=10, pool_size=80, batch_size=8, splice=0.5)
+    assert intensive.method.imitation_weight == 4
 
 
 def test_planted_faults_are_counted_and_truth_is_not(

@@ -86,7 +86,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
             "not a report of one run",
             where=path,
             got=f"{type(error).__name__} {error}",
-            expected="what profforce evaluate --json wrote",
+            expected="what profforce evaluate or tools/second_readings.py wrote with --json",
         ) from error
 
 
