@@ -12,18 +12,25 @@ steps, M mel channels, G guided heads, S symbols.
 
 from dataclasses import dataclass
 
+import librosa
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from profforce.data.batch import Batch
 from profforce.models.losses import mel_loss, stop_loss
-from profforce.models.metrics import warping_path
 from profforce.models.tts import TeacherForced, TTSModel
 from profforce.nn.masks import length_mask, masked_mean
 
 UNSEEN = 1e-5
 """Added to attention weights before their logarithm."""
+UNSAID = 1.5
+"""Price of a recorded frame that is still to be said, in distances of a self-made frame, in the
+median, to the recorded frame that it is most like: what is said alike is cheaper than that."""
+SURELY_UNSAID = 4
+"""Frames' worth of that which an early end must save. Cut at a random place, free runs of asterisk
+prompts save 14 or more (2.5 where 5 % of a prompt were cut off); whole ones at most 1."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,8 @@ def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
     """Where to go on after each self-made prefix.
 
     A prefix stands at the recorded frame that its last frame is most like, of those it is laid on:
-    where speech was skipped, one frame beside the gap is laid on all of it.
+    where speech was skipped, one frame beside the gap is laid on all of it. What a run that
+    stopped early did not come to is laid on nothing.
 
     Args:
         made: ``[T1, M]``, T1 >= 1; where it is not a number, it is laid as zero.
@@ -50,13 +58,30 @@ def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
     Returns:
         ``[U]`` int64 in [0, T2 - 1].
     """
-    path = torch.from_numpy(warping_path(made.nan_to_num(), real).copy())
+    made = made.nan_to_num()
+    path = _laid(made, real)
     unlike = (made[path[:, 0]] - real[path[:, 1]]).abs().sum(-1)
     order = unlike.argsort(descending=True, stable=True)
     place = torch.zeros(len(made), dtype=torch.int64)
     place[path[order, 0]] = path[order, 1]  # of several the last written stays: the most alike
     ends = place[reduction_factor - 1 : len(made) - 1 : reduction_factor]
     return F.pad(ends + 1, (1, 0)).clamp(max=len(real) - 1)
+
+
+def _laid(made: Tensor, real: Tensor) -> Tensor:
+    """``[P, 2]`` int64, frames of ``made`` and ``real`` that fit best, from first to last.
+
+    It need not come to the last recorded frame: laid on all of the recording, a run that stopped
+    early would seem to have said what it did not, and its end would seem to be in place.
+    """
+    unlike = torch.cdist(made.double(), real.double(), p=1).numpy()
+    costs, backwards = librosa.sequence.dtw(C=unlike)
+    price = UNSAID * float(np.median(unlike.min(axis=1)))
+    ending = costs[-1] + price * np.arange(len(real))[::-1]
+    end = int(ending.argmin())
+    if ending[-1] - ending[end] > SURELY_UNSAID * price:
+        _, backwards = librosa.sequence.dtw(C=unlike[:, : end + 1])
+    return torch.from_numpy(backwards[::-1].copy())
 
 
 def imitation_loss(

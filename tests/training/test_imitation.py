@@ -55,6 +55,23 @@ def test_whoever_babbles_on_the_spot_is_told_the_same_again() -> None:
     assert following(made, real) == [*range(9), *[9] * 6, *range(10, 20)]
 
 
+@given(said=st.floats(0.3, 0.9), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_whoever_stopped_early_is_told_to_speak_on_from_there(said: float, seed: int) -> None:
+    real = recording(100, seed)
+    noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(seed + 1))
+    steps = following((real + 0.3 * noise)[: round(100 * said)], real)
+    assert all(abs(step - place) <= 4 for place, step in enumerate(steps))
+    assert following(real + 0.3 * noise, real)[-1] >= 96
+
+
+def test_a_pause_in_the_middle_is_not_the_end() -> None:
+    pause = 0.1 * recording(8, 5)
+    real = torch.cat([5 + recording(30), pause, 5 + recording(30, 1), pause])
+    steps = following(real[:38] + 0.2, real)
+    assert all(abs(step - place) <= 4 for place, step in enumerate(steps))
+
+
 def test_what_was_said_twice_is_not_gone_back_for() -> None:
     real = recording(30)
     steps = following(torch.cat([real[:15], real[10:]]), real)
