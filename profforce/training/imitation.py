@@ -71,16 +71,18 @@ def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
 def _laid(made: Tensor, real: Tensor) -> Tensor:
     """``[P, 2]`` int64, frames of ``made`` and ``real`` that fit best, from first to last.
 
-    It need not come to the last recorded frame: laid on all of the recording, a run that stopped
-    early would seem to have said what it did not, and its end would seem to be in place.
+    Of a run that is shorter than the recording it need not come to the last recorded frame: laid
+    on all of it, a run that stopped early would seem to have said what it did not, and its end
+    would seem to be in place.
     """
     unlike = torch.cdist(made.double(), real.double(), p=1).numpy()
     costs, backwards = librosa.sequence.dtw(C=unlike)
-    price = UNSAID * float(np.median(unlike.min(axis=1)))
-    ending = costs[-1] + price * np.arange(len(real))[::-1]
-    end = int(ending.argmin())
-    if ending[-1] - ending[end] > SURELY_UNSAID * price:
-        _, backwards = librosa.sequence.dtw(C=unlike[:, : end + 1])
+    if len(made) < len(real):
+        price = UNSAID * float(np.median(unlike.min(axis=1)))
+        ending = costs[-1] + price * np.arange(len(real))[::-1]
+        end = int(ending.argmin())
+        if ending[-1] - ending[end] > SURELY_UNSAID * price:
+            _, backwards = librosa.sequence.dtw(C=unlike[:, : end + 1])
     return torch.from_numpy(backwards[::-1].copy())
 
 

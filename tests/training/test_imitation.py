@@ -72,6 +72,13 @@ def test_a_pause_in_the_middle_is_not_the_end() -> None:
     assert all(abs(step - place) <= 4 for place, step in enumerate(steps))
 
 
+def test_whoever_speaks_on_after_the_end_is_told_to_stop() -> None:
+    pause = 0.1 * recording(8, 5)
+    real = torch.cat([5 + recording(60), pause])
+    made = torch.cat([real[:58], real[50:58].repeat(5, 1)])
+    assert following(made, real)[-1] == len(real) - 1
+
+
 def test_what_was_said_twice_is_not_gone_back_for() -> None:
     real = recording(30)
     steps = following(torch.cat([real[:15], real[10:]]), real)
