@@ -58,31 +58,31 @@ def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
     Returns:
         ``[U]`` int64 in [0, T2 - 1].
     """
-    made = made.nan_to_num()
-    path = _laid(made, real)
-    unlike = (made[path[:, 0]] - real[path[:, 1]]).abs().sum(-1)
-    order = unlike.argsort(descending=True, stable=True)
+    unlike = torch.cdist(made.nan_to_num().double(), real.double(), p=1)
+    path = _laid(unlike)
+    order = unlike[path[:, 0], path[:, 1]].argsort(descending=True, stable=True)
     place = torch.zeros(len(made), dtype=torch.int64)
     place[path[order, 0]] = path[order, 1]  # of several the last written stays: the most alike
     ends = place[reduction_factor - 1 : len(made) - 1 : reduction_factor]
     return F.pad(ends + 1, (1, 0)).clamp(max=len(real) - 1)
 
 
-def _laid(made: Tensor, real: Tensor) -> Tensor:
-    """``[P, 2]`` int64, frames of ``made`` and ``real`` that fit best, from first to last.
+def _laid(unlike: Tensor) -> Tensor:
+    """Distances ``[T1, T2]`` -> ``[P, 2]`` int64, the frames that fit best, from first to last.
 
-    Of a run that is shorter than the recording it need not come to the last recorded frame: laid
-    on all of it, a run that stopped early would seem to have said what it did not, and its end
-    would seem to be in place.
+    Of a run that is shorter than the recording the path need not come to the last recorded frame:
+    laid on all of it, a run that stopped early would seem to have said what it did not, and its
+    end would seem to be in place.
     """
-    unlike = torch.cdist(made.double(), real.double(), p=1).numpy()
-    costs, backwards = librosa.sequence.dtw(C=unlike)
-    if len(made) < len(real):
-        price = UNSAID * float(np.median(unlike.min(axis=1)))
-        ending = costs[-1] + price * np.arange(len(real))[::-1]
+    distances = unlike.numpy()
+    num_made, num_real = distances.shape
+    costs, backwards = librosa.sequence.dtw(C=distances)
+    if num_made < num_real:
+        price = UNSAID * float(np.median(distances.min(axis=1)))
+        ending = costs[-1] + price * np.arange(num_real)[::-1]
         end = int(ending.argmin())
         if ending[-1] - ending[end] > SURELY_UNSAID * price:
-            _, backwards = librosa.sequence.dtw(C=unlike[:, : end + 1])
+            _, backwards = librosa.sequence.dtw(C=distances[:, : end + 1])
     return torch.from_numpy(backwards[::-1].copy())
 
 
