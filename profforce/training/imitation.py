@@ -3,8 +3,9 @@
 Imitation learning on the states that the learner gets into (DAgger: Ross et al. 2011,
 arXiv:1011.0686): the recording of the same text, laid on the self-made frames by dynamic time
 warping, tells how far each prefix has come; what follows there is the target of the next step.
-After a word that was skipped the expert goes on behind it, just before it he still says it; whoever
-babbles on the spot is always told the same next frames; whoever stops early is told to speak on.
+Just before a word that is skipped the expert still says it, soon after it he goes on behind it;
+whoever babbles on the spot is always told the same next frames; whoever stops early is told to
+speak on.
 
 Shapes: B batch, T1 self-made and T2 recorded frames, R reduction factor, U = ceil(T1 / R) decoder
 steps, M mel channels, G guided heads, S symbols.
@@ -25,12 +26,13 @@ from profforce.nn.masks import length_mask, masked_mean
 
 UNSEEN = 1e-5
 """Added to attention weights before their logarithm."""
-UNSAID = 1.5
-"""Price of a recorded frame that is still to be said, in distances of a self-made frame, in the
-median, to the recorded frame that it is most like: what is said alike is cheaper than that."""
-SURELY_UNSAID = 4
-"""Frames' worth of that which an early end must save. Cut at a random place, free runs of asterisk
-prompts save 14 or more (2.5 where 5 % of a prompt were cut off); whole ones at most 1."""
+ALIKE = 2.0
+"""Where frames are unlike for good, in distances of a self-made frame, in the median, to the
+recorded frame that it is most like. How unlike they are beyond that says nothing: who says a word
+badly has said it."""
+LATER = 0.9
+"""Weight of what came after a prefix when it is asked how far it has come: docs/experiments.md,
+"what the expert sees"."""
 
 
 @dataclass(frozen=True)
@@ -43,47 +45,30 @@ class Expert:
     """``[B, U]`` int64: the recorded frame that should come next; the last one after the end."""
 
 
-def next_frames(made: Tensor, real: Tensor, reduction_factor: int) -> Tensor:
+def next_frames(made: Tensor, real: Tensor, reduction_factor: int, later: float = LATER) -> Tensor:
     """Where to go on after each self-made prefix.
 
-    A prefix stands at the recorded frame that its last frame is most like, of those it is laid on:
-    where speech was skipped, one frame beside the gap is laid on all of it. What a run that
-    stopped early did not come to is laid on nothing.
+    A prefix has come to where the warping that passes there costs least, before and after. What
+    comes after counts for less: in hindsight a word that is skipped is nowhere to be found, and as
+    good as any place for it is one before it was due, so that the skip would seem right when
+    it was made. By the prefix alone, whoever said a word badly would seem not to have said it.
 
     Args:
         made: ``[T1, M]``, T1 >= 1; where it is not a number, it is laid as zero.
         real: ``[T2, M]``, T2 >= 1; both in the same units, deviations of the training mels.
         reduction_factor: R.
+        later: 0 judges by the prefix alone, 1 by the whole run alike.
 
     Returns:
         ``[U]`` int64 in [0, T2 - 1].
     """
-    unlike = torch.cdist(made.nan_to_num().double(), real.double(), p=1)
-    path = _laid(unlike)
-    order = unlike[path[:, 0], path[:, 1]].argsort(descending=True, stable=True)
-    place = torch.zeros(len(made), dtype=torch.int64)
-    place[path[order, 0]] = path[order, 1]  # of several the last written stays: the most alike
+    unlike = torch.cdist(made.nan_to_num().double(), real.double(), p=1).numpy()
+    unlike = unlike.clip(max=ALIKE * float(np.median(unlike.min(axis=1))) or np.inf)
+    before = librosa.sequence.dtw(C=unlike, backtrack=False)
+    after = librosa.sequence.dtw(C=unlike[::-1, ::-1], backtrack=False)[::-1, ::-1] - unlike
+    place = torch.from_numpy((before + later * after).argmin(axis=1))
     ends = place[reduction_factor - 1 : len(made) - 1 : reduction_factor]
     return F.pad(ends + 1, (1, 0)).clamp(max=len(real) - 1)
-
-
-def _laid(unlike: Tensor) -> Tensor:
-    """Distances ``[T1, T2]`` -> ``[P, 2]`` int64, the frames that fit best, from first to last.
-
-    Of a run that is shorter than the recording the path need not come to the last recorded frame:
-    laid on all of it, a run that stopped early would seem to have said what it did not, and its
-    end would seem to be in place.
-    """
-    distances = unlike.numpy()
-    num_made, num_real = distances.shape
-    costs, backwards = librosa.sequence.dtw(C=distances)
-    if num_made < num_real:
-        price = UNSAID * float(np.median(distances.min(axis=1)))
-        ending = costs[-1] + price * np.arange(num_real)[::-1]
-        end = int(ending.argmin())
-        if ending[-1] - ending[end] > SURELY_UNSAID * price:
-            _, backwards = librosa.sequence.dtw(C=distances[:, : end + 1])
-    return torch.from_numpy(backwards[::-1].copy())
 
 
 def imitation_loss(

@@ -1,7 +1,6 @@
 """The expert: where each self-made prefix stands in the recording, and what should follow it."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -21,8 +20,16 @@ CPU = torch.device("cpu")
 
 
 def recording(frames: int, seed: int = 0) -> torch.Tensor:
-    """Frames that are like their neighbours and unlike all others."""
-    return 3 * torch.randn(frames, 6, generator=torch.Generator().manual_seed(seed)).cumsum(0)
+    """Frames that are like their neighbours and unlike others, as far as those of speech are."""
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randn(80, generator=drawn) + 0.3 * torch.randn(frames, 80, generator=drawn).cumsum(
+        0
+    )
+
+
+def spoken(real: torch.Tensor, seed: int = 1000) -> torch.Tensor:
+    """As a model says it: never quite as recorded."""
+    return real + 0.3 * torch.randn(real.shape, generator=torch.Generator().manual_seed(seed))
 
 
 def following(made: torch.Tensor, real: torch.Tensor, factor: int = 1) -> list[int]:
@@ -38,20 +45,38 @@ def test_after_a_perfect_prefix_comes_the_next_frame(frames: int, factor: int, s
 
 def test_at_another_speed_it_goes_on_from_where_it_is() -> None:
     real = recording(12)
-    slow = real.repeat_interleave(2, 0)
+    slow = spoken(real.repeat_interleave(2, 0))
     assert following(slow, real) == [0, *[k for k in range(1, 12) for _ in "ab"], 11]
-    assert following(real[::2], real) == [0, 1, 3, 5, 7, 9]
+    fast = following(spoken(real[::2]), real)
+    assert all(
+        abs(step - wanted) <= 1 for step, wanted in zip(fast, range(-1, 12, 2), strict=False)
+    )
 
 
 def test_before_what_was_skipped_it_is_still_to_come_and_after_it_no_more() -> None:
     real = recording(30)
-    made = torch.cat([real[:10], real[18:]])
-    assert following(made, real) == [*range(11), *range(19, 30)]
+    made = spoken(torch.cat([real[:10], real[18:]]))
+    steps = following(made, real)
+    assert steps[:11] == list(range(11)) and steps[-6:] == list(range(24, 30))
+
+
+@given(seed=st.integers(0, 999), before=st.booleans(), more=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_skip_is_not_approved_of_since_the_recording_goes_on_alike(
+    seed: int, before: bool, more: bool
+) -> None:
+    """Of "ba bi ba bo" it says "ba bo": after "ba" comes "bi", though it ends like the other."""
+    ba, bi, bo, other = (recording(12, 4 * seed + k) for k in range(4))
+    head = [other] if before else []
+    real = torch.cat([*head, ba, bi, *[other] * more, ba, bo])
+    steps = following(spoken(torch.cat([*head, ba, bo]), seed), real)
+    end = 12 * (1 + before)
+    assert all(abs(steps[k] - k) <= 2 for k in range(end + 1))
 
 
 def test_whoever_babbles_on_the_spot_is_told_the_same_again() -> None:
     real = recording(20)
-    made = torch.cat([real[:9], real[8:9].repeat(5, 1), real[9:]])
+    made = spoken(torch.cat([real[:9], real[8:9].repeat(5, 1), real[9:]]))
     assert following(made, real) == [*range(9), *[9] * 6, *range(10, 20)]
 
 
@@ -59,31 +84,42 @@ def test_whoever_babbles_on_the_spot_is_told_the_same_again() -> None:
 @settings(max_examples=40, deadline=None)
 def test_whoever_stopped_early_is_told_to_speak_on_from_there(said: float, seed: int) -> None:
     real = recording(100, seed)
-    noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(seed + 1))
-    steps = following((real + 0.3 * noise)[: round(100 * said)], real)
+    steps = following(spoken(real, seed + 1)[: round(100 * said)], real)
     assert all(abs(step - place) <= 4 for place, step in enumerate(steps))
-    assert following(real + 0.3 * noise, real)[-1] >= 96
+    assert following(spoken(real, seed + 1), real)[-1] >= 96
 
 
-def test_a_pause_in_the_middle_is_not_the_end() -> None:
-    pause = 0.1 * recording(8, 5)
-    real = torch.cat([5 + recording(30), pause, 5 + recording(30, 1), pause])
-    steps = following(real[:38] + 0.2, real)
+@given(seed=st.integers(0, 999))
+@settings(max_examples=40, deadline=None)
+def test_a_pause_in_the_middle_is_not_the_end(seed: int) -> None:
+    pause = recording(8, 3 * seed)
+    first, second = recording(30, 3 * seed + 1), recording(30, 3 * seed + 2)
+    real = torch.cat([first, pause, second, pause])
+    steps = following(spoken(real[:38], seed), real)
     assert all(abs(step - place) <= 4 for place, step in enumerate(steps))
 
 
 def test_whoever_speaks_on_after_the_end_is_told_to_stop() -> None:
-    pause = 0.1 * recording(8, 5)
-    real = torch.cat([5 + recording(60), pause])
-    made = torch.cat([real[:58], real[50:58].repeat(5, 1)])
-    assert following(made, real)[-1] == len(real) - 1
+    real = recording(60)
+    made = spoken(torch.cat([real, recording(40, 5)]))
+    assert set(following(made, real)[60:]) == {59}
+
+
+@given(seed=st.integers(0, 999))
+@settings(max_examples=40, deadline=None)
+def test_who_says_a_word_badly_is_not_told_to_say_it_again(seed: int) -> None:
+    real = recording(60, 2 * seed)
+    made = spoken(real, seed)
+    made[20:40] = (made[20:40] + spoken(recording(20, 2 * seed + 1), seed)) / 2
+    steps = following(made, real)
+    assert all(abs(step - place) <= 6 for place, step in enumerate(steps))
 
 
 def test_what_was_said_twice_is_not_gone_back_for() -> None:
     real = recording(30)
-    steps = following(torch.cat([real[:15], real[10:]]), real)
-    assert steps[:8] == list(range(8)) and steps[-14:] == list(range(16, 30))
-    assert all(a <= b for a, b in pairwise(steps))
+    steps = following(spoken(torch.cat([real[:15], real[10:]])), real)
+    assert steps[:13] == list(range(13)) and steps[-14:] == list(range(16, 30))
+    assert min(steps[15:]) >= 11
 
 
 def test_numbers_that_are_none_are_laid_somewhere() -> None:
