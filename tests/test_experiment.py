@@ -309,12 +309,13 @@ def test_the_recipes_that_come_along_are_sound(
 def test_professor_forcing_is_plain_whatever_the_start_is_set_to(path: Path) -> None:
     plan = experiment.read_recipes(path)
     words = {recipe["name"]: recipe["overrides"] for recipe in plan["recipes"]}
-    plain, intensive = (
+    plain, joined, intensive = (
         compose(TrainConfig, "train", [*plan["start"], *plan["common"], *words[name]])
-        for name in ("professor_forcing", "intensive")
+        for name in ("professor_forcing", "joined", "intensive")
     )
     assert plain.freerun == FreerunConfig(every=25, pool_size=64)
     assert plain.method.imitation_weight == 1
+    assert joined.freerun == replace(plain.freerun, splice=0.25, join=0.25)
     assert intensive.freerun == FreerunConfig(every=10, pool_size=80, batch_size=8, splice=0.5)
     assert intensive.method.imitation_weight == 4
 

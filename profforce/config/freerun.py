@@ -20,6 +20,9 @@ class FreerunConfig:
     splice: float = 0.0
     """Share of the pool's texts that nobody recorded: the beginning of one utterance and the end of
     another, met between two words where the model's attention finds them."""
+    join: float = 0.0
+    """Share of the pool's texts that are two utterances, one after the other, as long as that is no
+    longer than the longest recording: the model then hears itself say long texts."""
     weight_noise: float = 0.0
     """Deviation of the factors on the weights that generate, new for each pool: the model then errs
     on texts that it knows as it does on others."""
@@ -37,9 +40,14 @@ class FreerunConfig:
         in_range("freerun", self, ("every", "pool_size", "batch_size"), 1)
         in_range("freerun", self, ("ahead",), 0)
         in_range("freerun", self, ("max_memory_mib",), 0, above=True, unlimited=True)
-        in_range("freerun", self, ("splice", "weight_noise"), 0, 1)
+        in_range("freerun", self, ("splice", "join", "weight_noise"), 0, 1)
         in_range("freerun", self, ("max_length_ratio",), 0, 100, above=True)
         in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
+        if not isinstance(self.splice + self.join, str) and self.splice + self.join > 1:
+            raise ValueError(
+                "freerun.splice and freerun.join are shares of one pool: they must add up to 1 at "
+                f"most, got {self.splice + self.join:g}"
+            )
         if not isinstance(self.ahead, str) and self.ahead >= self.every:
             raise ValueError(
                 f"freerun.ahead must be < freerun.every = {self.every}, got {self.ahead}"

@@ -23,7 +23,7 @@ from profforce.training.distributed import ALONE, Team
 from profforce.training.exploring import Explorer
 from profforce.training.imitation import next_frames
 from profforce.training.seeds import derived_seed, generator
-from profforce.training.splicing import Splice, partners, splice, spliced, words_of
+from profforce.training.splicing import Splice, join, partners, splice, spliced, words_of
 
 log = logging.getLogger(__name__)
 MIB = 2**20
@@ -92,12 +92,12 @@ class Recital:
         Raises:
             UserError: texts are to be spliced and no symbol parts words.
         """
-        if config.splice and gap is None:
+        if (config.splice or config.join) and gap is None:
             raise UserError(
                 "nothing parts the words of the texts, so that none can be spliced",
-                where=f"freerun.splice={config.splice:g}",
+                where=f"freerun.splice={config.splice:g} freerun.join={config.join:g}",
                 got="an alphabet without a space",
-                remedy="set freerun.splice=0",
+                remedy="set both to 0",
             )
         self.config = config
         self.dataset = dataset
@@ -114,7 +114,8 @@ class Recital:
         mine = torch.from_numpy(self.dataset.num_frames[indices]).argsort(stable=True)
         own = mine[self.team.rank :: self.team.size].tolist()
         model = mirror.model
-        splices = self._splices(model, indices, own, due, device) if self.config.splice else []
+        new = self.config.splice or self.config.join
+        splices = self._splices(model, indices, own, due, device) if new else []
         made = Samples(
             step,
             due,
@@ -133,7 +134,8 @@ class Recital:
         """A sample's text with ``mel [T, M]``, its recording's when not given."""
         found = samples.splice_of(row)
         if found is not None:
-            return spliced(self.dataset, found, mel)
+            assert self.gap is not None
+            return spliced(self.dataset, found, self.gap, mel)
         index = samples.indices[row]
         return self.dataset[index] if mel is None else self.dataset.item(index, mel)
 
@@ -183,14 +185,16 @@ class Recital:
         order = torch.randperm(count, generator=source).tolist()
         others = partners([self.dataset.speaker(index) for index in indices], order)
         parted = [bool((self.dataset.symbols[index] == self.gap).any()) for index in indices]
-        wanted = set(order[: round(self.config.splice * count)])
-        pairs = [
+        cut = round(self.config.splice * count)
+        wanted = set(order[:cut])
+        whole = set(order[cut : cut + round(self.config.join * count)])
+        met = [
             (row, other)
-            for row in sorted(wanted & set(own))
-            if (other := others[row]) is not None
-            and indices[row] != indices[other]
-            and parted[row]
-            and parted[other]
+            for row in sorted((wanted | whole) & set(own))
+            if (other := others[row]) is not None and indices[row] != indices[other]
+        ]
+        pairs = [
+            (row, other) for row, other in met if row in wanted and parted[row] and parted[other]
         ]
         if wanted and not any(parted) and not self._told:
             log.warning("no text of the pool has two words: nothing is spliced (freerun.splice)")
@@ -202,6 +206,9 @@ class Recital:
         frames = self.dataset.num_frames
         longest = int(frames.max())
         found: list[Splice | None] = [None] * count
+        for row, other in met:
+            if row in whole:
+                found[row] = join(self.dataset, indices[row], indices[other])
         for row, other in pairs:
             found[row] = splice(
                 (indices[row], words[row]),

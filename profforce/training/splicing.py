@@ -1,8 +1,9 @@
-"""Texts that nobody recorded: the beginning of one utterance and the end of another.
+"""Texts that nobody recorded: the beginning of one utterance and the end of another, or both whole.
 
 A corpus has the same few texts to speak for ever. Met between two words, they make as many new ones
 as there are pairs, each with a recording of its own, so that an expert has something to say on it.
-Where in a recording a word begins is read off the model's own attention, teacher-forced.
+Where in a recording a word begins is read off the model's own attention, teacher-forced. Joined
+whole, they make as many long ones, of which a corpus has the fewest.
 
 Shapes: B batch, S symbols, T mel frames, M mel channels, R reduction factor, U decoder steps,
 G guided heads, W words.
@@ -43,7 +44,7 @@ class Splice(NamedTuple):
     second: int
     """Position of the one that ends."""
     from_symbol: int
-    """The first of the second's that is said."""
+    """The first of the second's that is said; 0 if it is joined whole."""
     from_frame: int
 
 
@@ -56,10 +57,11 @@ class Words(NamedTuple):
     """``[W]`` int64, mel frames, above 0."""
 
 
-def spliced(dataset: MelDataset, found: Splice, mel: Tensor | None = None) -> Item:
+def spliced(dataset: MelDataset, found: Splice, gap: int, mel: Tensor | None = None) -> Item:
     """Symbols of a splice with ``mel [T, M]``, its recordings' when not given.
 
-    Its index and speaker are the first's; its text names both, whole.
+    Its index and speaker are the first's; its text names both, whole. Where both are said whole,
+    the symbol ``gap`` is between them.
     """
     if mel is None:
         begins, ends = dataset[found.first].mel, dataset[found.second].mel
@@ -69,7 +71,13 @@ def spliced(dataset: MelDataset, found: Splice, mel: Tensor | None = None) -> It
         first,
         id=f"{first.id}+{second.id}",
         text=f"{first.text} + {second.text}",
-        symbols=torch.cat([first.symbols[: found.symbols], second.symbols[found.from_symbol :]]),
+        symbols=torch.cat(
+            [
+                first.symbols[: found.symbols],
+                first.symbols.new_full((int(found.from_symbol == 0),), gap),
+                second.symbols[found.from_symbol :],
+            ]
+        ),
     )
 
 
@@ -113,6 +121,14 @@ def splice(
         *(one, int(begins.symbols[cut]), kept),
         *(other, int(ends.symbols[on]), int(ends.frames[on])),
     )
+
+
+def join(dataset: MelDataset, first: int, second: int) -> Splice | None:
+    """Two utterances, one after the other, unless no recording is that long."""
+    frames = int(dataset.num_frames[first])
+    if frames + int(dataset.num_frames[second]) > int(dataset.num_frames.max()):
+        return None
+    return Splice(first, int(dataset.num_symbols[first]) - 1, frames, second, 0, 0)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Texts that nobody recorded: where words begin, how two utterances meet, who meets whom."""
 
+from copy import copy
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -20,6 +21,7 @@ from profforce.training.recital import Recital, Samples
 from profforce.training.splicing import (
     Splice,
     Words,
+    join,
     partners,
     splice,
     spliced,
@@ -126,14 +128,30 @@ def test_everyone_meets_another_of_the_same_speaker_once(speakers: list[int], ra
 
 def test_a_splice_has_symbols_and_frames_of_both(corpus: Corpus) -> None:
     one, other = corpus.train[0], corpus.train[1]
-    item = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5))
+    item = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5), GAP)
     assert item.symbols.tolist() == [*one.symbols[:3].tolist(), *other.symbols[2:].tolist()]
     assert torch.equal(item.mel, torch.cat([one.mel[:7], other.mel[5:]]))
     assert (item.index, item.speaker) == (0, one.speaker)
     assert one.id in item.id and other.text in item.text
     mel = torch.zeros(4, item.mel.shape[1])
-    made = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5), mel)
+    made = spliced(corpus.train, Splice(0, 3, 7, 1, 2, 5), GAP, mel)
     assert made.mel is mel and torch.equal(made.symbols, item.symbols)
+
+
+def test_joined_whole_there_is_a_space_between(corpus: Corpus) -> None:
+    dataset, longest = corpus.train, int(corpus.train.num_frames.max())
+    one, other = sorted(range(len(dataset)), key=lambda k: int(dataset.num_frames[k]))[:2]
+    dataset = copy(dataset)
+    for most, fits in ((longest, True), (int(dataset.num_frames[[one, other]].sum()) - 1, False)):
+        dataset.num_frames = corpus.train.num_frames.clip(max=most)
+        assert (join(dataset, one, other) is not None) == fits
+    found = join(corpus.train, one, other)
+    assert found is not None
+    item = spliced(corpus.train, found, GAP)
+    first, second = (corpus.train[k] for k in (one, other))
+    wanted = [*first.symbols[:-1].tolist(), GAP, *second.symbols.tolist()]
+    assert item.symbols.tolist() == wanted
+    assert torch.equal(item.mel, torch.cat([first.mel, second.mel]))
 
 
 def watch_words(monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
@@ -156,19 +174,22 @@ def pool_of(state: TrainState, **changes: object) -> SamplePool:
     return SamplePool(Recital(settings, state.corpus.train, seed=1, gap=gap, imitates=True))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("cut", "whole"), [(0, 0), (0.5, 0), (1, 0), (0, 1), (0.25, 0.75)])
 def test_a_share_of_the_pool_is_spliced_with_an_expert_of_its_own(
-    state: TrainState, monkeypatch: pytest.MonkeyPatch, share: float
+    state: TrainState, monkeypatch: pytest.MonkeyPatch, cut: float, whole: float
 ) -> None:
+    share = cut + whole
     gap = state.corpus.tokenizer.gap
     assert gap is not None and state.corpus.tokenizer.symbols[gap] == " "
     watch_words(monkeypatch, gap)
     with torch.no_grad():
         state.model.stop_out.bias.fill_(-50)
-    pool = pool_of(state, splice=share)
+    pool = pool_of(state, splice=cut, join=whole)
     pool.refresh(state.mirror, 4, CPU)
     samples, dataset = pool.samples, state.corpus.train
     count = sum(found is not None for found in samples.splices)
+    kinds = {found.from_symbol == 0 for found in samples.splices if found is not None}
+    assert kinds <= {True} if not cut else kinds <= {False} if not whole else len(kinds) == 2
     assert count <= round(8 * share) and (count > 0) == (share > 0)
     assert pool.summary(4)["pool/spliced_fraction"] == count / 8
     assert pool.summary(4)["pool/length_ratio"] == pytest.approx(1.5, abs=0.03)
@@ -176,7 +197,7 @@ def test_a_share_of_the_pool_is_spliced_with_an_expert_of_its_own(
     assert drawn.expert is not None
     for place, row in enumerate(pool_rows(pool)):
         found = samples.splices[row] if samples.splices else None
-        real = dataset[samples.indices[row]] if found is None else spliced(dataset, found)
+        real = dataset[samples.indices[row]] if found is None else spliced(dataset, found, gap)
         length = int(drawn.expert.real.mel_lengths[place])
         assert torch.equal(drawn.expert.real.mel[place, :length], real.mel)
         assert int(drawn.batch.symbol_lengths[place]) == len(real.symbols)
@@ -224,7 +245,7 @@ def test_two_processes_splice_as_one_does(
     gap = state.corpus.tokenizer.gap
     assert gap is not None
     watch_words(monkeypatch, gap)
-    config = FreerunConfig(every=5, pool_size=8, splice=1.0)
+    config = FreerunConfig(every=5, pool_size=8, splice=0.5, join=0.5)
 
     def recital(team: Any) -> Recital:
         return Recital(config, state.corpus.train, 1, gap=gap, imitates=True, team=team)
@@ -242,8 +263,10 @@ def test_two_processes_splice_as_one_does(
 
 
 def test_without_a_space_nothing_can_be_spliced(state: TrainState) -> None:
-    with pytest.raises(UserError, match=r"freerun.splice=0.5"):
+    with pytest.raises(UserError, match=r"freerun.splice=0.5 freerun.join=0:"):
         Recital(FreerunConfig(splice=0.5), state.corpus.train, seed=1, gap=None)
+    with pytest.raises(UserError, match=r"freerun.splice=0 freerun.join=0.5:"):
+        Recital(FreerunConfig(join=0.5), state.corpus.train, seed=1, gap=None)
 
 
 def test_words_are_read_off_the_models_own_attention(
@@ -329,7 +352,12 @@ def test_texts_of_one_word_are_left_alone_and_that_is_said_once(
     assert caplog.text.count("nothing is spliced") == 1
 
 
-@pytest.mark.parametrize("name", ["splice", "weight_noise"])
+def test_shares_of_one_pool_are_not_more_than_the_whole() -> None:
+    with pytest.raises(ValueError, match=r"add up to 1 at most, got 1\.1"):
+        FreerunConfig(splice=0.5, join=0.6)
+
+
+@pytest.mark.parametrize("name", ["splice", "join", "weight_noise"])
 @pytest.mark.parametrize("value", [-0.1, 1.1])
 def test_shares_and_deviations_are_within_their_limits(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"freerun\.{name}"):
