@@ -43,10 +43,11 @@ class FreerunConfig:
         in_range("freerun", self, ("splice", "join", "weight_noise"), 0, 1)
         in_range("freerun", self, ("max_length_ratio",), 0, 100, above=True)
         in_range("freerun", self, ("stop_threshold",), 0, 1, above=True, below=True)
-        if not isinstance(self.splice + self.join, str) and self.splice + self.join > 1:
+        shares = [share for share in (self.splice, self.join) if not isinstance(share, str)]
+        if sum(shares) > 1 + 1e-9:
             raise ValueError(
                 "freerun.splice and freerun.join are shares of one pool: they must add up to 1 at "
-                f"most, got {self.splice + self.join:g}"
+                f"most, got {sum(shares):g}"
             )
         if not isinstance(self.ahead, str) and self.ahead >= self.every:
             raise ValueError(

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profforce.bridge import compose
 from profforce.config import FreerunConfig, TrainConfig
 from profforce.data.corpus import Corpus
 from profforce.errors import UserError
@@ -355,6 +356,9 @@ def test_texts_of_one_word_are_left_alone_and_that_is_said_once(
 def test_shares_of_one_pool_are_not_more_than_the_whole() -> None:
     with pytest.raises(ValueError, match=r"add up to 1 at most, got 1\.1"):
         FreerunConfig(splice=0.5, join=0.6)
+    assert FreerunConfig(splice=0.7, join=0.3).join == 0.3
+    config = compose(TrainConfig, "train", ["freerun.join=0.5", "freerun.splice=${freerun.join}"])
+    assert config.freerun.splice == 0.5
 
 
 @pytest.mark.parametrize("name", ["splice", "join", "weight_noise"])
