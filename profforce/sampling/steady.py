@@ -3,8 +3,9 @@
 The same sum in another order differs in its last bits, and Griffin-Lim makes another wave of
 that. The engine in C++ adds up row by row; matrix products of PyTorch choose their order by the
 number of rows, attention by the padding. So here each text is encoded and refined by itself, on
-one thread, and a step never takes fewer than ``MIN_ROWS`` rows: from four on, every row of a
-product is one and the same sum (a test holds that for this machine's library).
+one thread, and a step never takes fewer than ``MIN_ROWS`` rows: from four on, or from sixteen on
+processors with AMX, every row of a product is one and the same sum (a test holds that for this
+machine's library).
 
 Shapes: B batch, S symbols, T mel frames, M mel channels, K head width, H heads.
 """
@@ -24,7 +25,7 @@ from profforce.models.tts import TTSModel
 from profforce.nn.attention import Memory
 from profforce.nn.noise import PrenetNoise
 
-MIN_ROWS = 8
+MIN_ROWS = 16
 
 
 @contextmanager
