@@ -208,7 +208,7 @@ class Recital:
         found: list[Splice | None] = [None] * count
         for row, other in met:
             if row in whole:
-                found[row] = join(self.dataset, indices[row], indices[other])
+                found[row] = join(self.dataset, indices[row], indices[other], longest)
         for row, other in pairs:
             found[row] = splice(
                 (indices[row], words[row]),

@@ -123,10 +123,10 @@ def splice(
     )
 
 
-def join(dataset: MelDataset, first: int, second: int) -> Splice | None:
-    """Two utterances, one after the other, unless no recording is that long."""
+def join(dataset: MelDataset, first: int, second: int, longest: int) -> Splice | None:
+    """Two utterances, one after the other, unless they are more than ``longest`` mel frames."""
     frames = int(dataset.num_frames[first])
-    if frames + int(dataset.num_frames[second]) > int(dataset.num_frames.max()):
+    if frames + int(dataset.num_frames[second]) > longest:
         return None
     return Splice(first, int(dataset.num_symbols[first]) - 1, frames, second, 0, 0)
 

@@ -1,6 +1,5 @@
 """Texts that nobody recorded: where words begin, how two utterances meet, who meets whom."""
 
-from copy import copy
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -140,13 +139,11 @@ def test_a_splice_has_symbols_and_frames_of_both(corpus: Corpus) -> None:
 
 
 def test_joined_whole_there_is_a_space_between(corpus: Corpus) -> None:
-    dataset, longest = corpus.train, int(corpus.train.num_frames.max())
-    one, other = sorted(range(len(dataset)), key=lambda k: int(dataset.num_frames[k]))[:2]
-    dataset = copy(dataset)
-    for most, fits in ((longest, True), (int(dataset.num_frames[[one, other]].sum()) - 1, False)):
-        dataset.num_frames = corpus.train.num_frames.clip(max=most)
-        assert (join(dataset, one, other) is not None) == fits
-    found = join(corpus.train, one, other)
+    frames = corpus.train.num_frames
+    one, other = sorted(range(len(frames)), key=lambda k: int(frames[k]))[:2]
+    both = int(frames[[one, other]].sum())
+    assert join(corpus.train, one, other, both - 1) is None
+    found = join(corpus.train, one, other, both)
     assert found is not None
     item = spliced(corpus.train, found, GAP)
     first, second = (corpus.train[k] for k in (one, other))
@@ -190,7 +187,7 @@ def test_a_share_of_the_pool_is_spliced_with_an_expert_of_its_own(
     samples, dataset = pool.samples, state.corpus.train
     count = sum(found is not None for found in samples.splices)
     kinds = {found.from_symbol == 0 for found in samples.splices if found is not None}
-    assert kinds <= {True} if not cut else kinds <= {False} if not whole else len(kinds) == 2
+    assert kinds == {joined for joined, some in ((False, cut), (True, whole)) if some}
     assert count <= round(8 * share) and (count > 0) == (share > 0)
     assert pool.summary(4)["pool/spliced_fraction"] == count / 8
     assert pool.summary(4)["pool/length_ratio"] == pytest.approx(1.5, abs=0.03)
